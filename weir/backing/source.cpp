@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#include "weir/backing/source.hpp"
+
+#include "weir/base/bits.hpp"
+#include "weir/base/config.hpp"
+#include "weir/base/report.hpp"
+
+namespace weir {
+
+Result<Bytes> rounded_request(Bytes size, Bytes page) noexcept {
+  if (size.value == 0) return {Errc::zero_size, "size of an extent"};
+  if (size > kMaxExtent) return {Errc::too_large, "size of an extent"};
+  return Bytes{align_up(size.value, page.value)};
+}
+
+void advise_transparent_huge(Memory& memory, ThpChoice thp, Extent& extent) {
+  if (thp == ThpChoice::system) {
+    return;
+  }
+  const bool on = thp == ThpChoice::on;
+  const Error error = memory.advise_huge(extent.base, extent.size, on);
+  if (!error.failed()) {
+    extent.transparent_huge = on;
+    return;
+  }
+  static bool told_on = false;
+  static bool told_off = false;
+  extent.note = on ? "no transparent huge pages to be had: pages are 4 KiB"
+                   : "transparent huge pages could not be forbidden";
+  notice_once(on ? told_on : told_off, extent.note);
+}
+
+}  // namespace weir

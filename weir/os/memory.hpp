@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// os/memory.hpp — the kernel's memory calls as an interface, so that tests can fake them.
+// Calls base only. Cold: every call is a system call. Thread-safe.
+#pragma once
+
+#include <cstddef>
+
+#include "weir/base/result.hpp"
+#include "weir/base/types.hpp"
+
+namespace weir {
+
+class Memory {
+ public:
+  virtual ~Memory() = default;
+
+  // Reserves inaccessible address space without backing. size: multiple of the frame size;
+  // align: power of two, at least the frame size.
+  virtual Result<std::byte*> reserve(Bytes size, Bytes align) = 0;
+  // Makes part of a reservation readable and writable; zero on first touch.
+  virtual Error commit(std::byte* base, Bytes size) = 0;
+  // Gives the backing of a committed part back and makes it inaccessible; the reservation stays.
+  virtual Error decommit(std::byte* base, Bytes size) = 0;
+  // Ends a reservation or mapping made by any call here.
+  virtual void release(std::byte* base, Bytes size) noexcept = 0;
+
+  // Asks for (true) or against (false) transparent huge pages.
+  virtual Error advise_huge(std::byte* base, Bytes size, bool on) = 0;
+  // Touches every page now, so that a shortage is an Error here and no SIGBUS later.
+  virtual Error populate(std::byte* base, Bytes size) = 0;
+
+  // Maps explicit huge pages of page_size (2 MiB or 1 GiB), private, backed at once.
+  virtual Result<std::byte*> map_huge(Bytes size, Bytes page_size) = 0;
+
+  // Creates a memfd of this size; huge_page 0 means base pages.
+  virtual Result<int> create_file(const char* name, Bytes size, Bytes huge_page) = 0;
+  // Maps a whole file shared, aligned.
+  virtual Result<std::byte*> map_file(int fd, Bytes size, Bytes align) = 0;
+  virtual void close_file(int fd) noexcept = 0;
+
+  // Bytes of [base, base + size) that huge pages (transparent or explicit) back at this moment.
+  virtual Bytes huge_backed(const std::byte* base, Bytes size) = 0;
+};
+
+// The one that really calls the kernel; lives as long as the process.
+[[nodiscard]] Memory& system_memory() noexcept;
+
+}  // namespace weir

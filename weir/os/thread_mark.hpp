@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// os/thread_mark.hpp — "this thread is inside a section that holds a lock of weir". A signal
+// handler on the same thread asks thread_is_marked() and, if so, stays away from every lock: the
+// section it interrupted can only go on after the handler returns. Calls base/atomic.
+// Async-signal-safe; says nothing about other threads.
+#pragma once
+
+#include <cstdint>
+
+#include "weir/base/atomic.hpp"
+#include "weir/base/hot.hpp"
+
+namespace weir {
+
+// How many marked sections the thread is inside. Written by its own thread only. Initial-exec and
+// constant-initialised: reading it in a handler never allocates thread-local storage.
+extern constinit thread_local Atomic<std::uint32_t> t_marked_sections
+    [[gnu::tls_model("initial-exec"), gnu::visibility("default")]];
+
+[[nodiscard]] WEIR_HOT bool thread_is_marked() noexcept {
+  return t_marked_sections.load(memory_order_relaxed) != 0;
+}
+
+// Declare one before the LockGuard it covers: the mark must stand before the lock is taken and
+// stay until the lock is free again.
+class [[nodiscard]] ThreadMark {
+ public:
+  WEIR_HOT ThreadMark() noexcept {
+    t_marked_sections.store(t_marked_sections.load(memory_order_relaxed) + 1, memory_order_relaxed);
+    signal_fence();  // a handler that interrupts what follows sees the mark
+  }
+  WEIR_HOT ~ThreadMark() {
+    signal_fence();  // a handler that sees no mark interrupts nothing above
+    t_marked_sections.store(t_marked_sections.load(memory_order_relaxed) - 1, memory_order_relaxed);
+  }
+  ThreadMark(const ThreadMark&) = delete;
+  ThreadMark& operator=(const ThreadMark&) = delete;
+};
+
+}  // namespace weir
