@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+#include "weir/page/page_allocator.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "weir/backing/anon_source.hpp"
+#include "weir/backing/borrowed_source.hpp"
+#include "weir/backing/hugetlb_source.hpp"
+#include "weir/backing/memfd_source.hpp"
+#include "weir/base/report.hpp"
+#include "weir/os/topology.hpp"
+
+namespace weir {
+namespace {
+
+[[noreturn]] void raise(const Error& error) {
+  std::string text = std::string{"weir: "} + error.what + ": " + error_name(error.code);
+  switch (error.code) {
+    case Errc::zero_size:
+    case Errc::too_large:
+    case Errc::misaligned:
+    case Errc::bad_option:
+    case Errc::in_use:
+      throw std::invalid_argument(text);
+    default:
+      break;
+  }
+  throw std::system_error(
+      std::error_code(error.os_errno != 0 ? error.os_errno : ENOMEM, std::generic_category()),
+      text);
+}
+
+std::unique_ptr<Source> make_source(const Options& options) {
+  Memory& memory = system_memory();
+  switch (options.source) {
+    case SourceChoice::hugetlb:
+      return std::make_unique<HugetlbSource>(memory, Bytes{kPageblockBytes}, true);
+    case SourceChoice::memfd:
+      return std::make_unique<MemfdSource>(memory, options.thp);
+    case SourceChoice::anonymous:
+      break;
+  }
+  return std::make_unique<AnonSource>(memory, options.thp);
+}
+
+void check(const Options& options, Bytes size) {
+  if (size.value == 0) {
+    raise({Errc::zero_size, "capacity", 0});
+  }
+  if (size.value > kMaxFrames << kFrameShift) {
+    raise({Errc::too_large, "capacity", 0});
+  }
+  if (options.reserve.value != 0 && options.reserve >= whole_pages(size)) {
+    raise({Errc::bad_option, "reserve must be smaller than the capacity", 0});
+  }
+}
+
+Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
+  const PageLists& lists = zone.lists();
+  Effective effective;
+  effective.managed = zone.zone().managed();
+  effective.extent = zone.pieces().front().extent;
+  effective.lists = lists.count();
+  effective.list_mode = options.lists ? "locked" : "off";
+  effective.list_mode_reason =
+      options.lists ? "per-CPU lists under a lock word; restartable sequences are not built in"
+                    : "asked for";
+  effective.cluster = lists.cluster();
+  effective.batch = pcp_batch(effective.managed);
+  effective.high = lists.capacity(0);
+  effective.watermark_min = zone.zone().watermarks().min.value;
+  effective.watermark_low = zone.zone().watermarks().low.value;
+  effective.watermark_high = zone.zone().watermarks().high.value;
+  options.capacity = bytes(effective.managed);
+  options.high = PageCount{effective.high};
+  if (!borrowed && effective.extent.source == SourceKind::anonymous) {
+    options.source = SourceChoice::anonymous;  // what a hugetlb request may have fallen back to
+  }
+  effective.options = options;
+  return effective;
+}
+
+TakeRights rights(AllocFlags flags) noexcept {
+  return {.reserve = has(flags, AllocFlags::reserve), .no_wait = has(flags, AllocFlags::no_wait)};
+}
+
+// Between the zone and a user: the page becomes live.
+Page* hand_out(CachedZone& zone, PageIndex index, Order order, AllocFlags flags) noexcept {
+  Page* page = page_at(index);
+  if constexpr (kCheckedDrops) {
+    mark_live(page);
+  }
+  if (has(flags, AllocFlags::reserve) && zone.zone().free_pages() < zone.zone().reserve().value)
+      [[unlikely]] {
+    page->word.fetch_or(kReserveFlag, memory_order_relaxed);
+  }
+  if (has(flags, AllocFlags::zero)) {
+    std::memset(address_of(index), 0, bytes(order).value);
+  }
+  return page;
+}
+
+template <class Slot>
+std::size_t fill_slots(CachedZone& zone, std::span<Slot> slots, AllocFlags flags) noexcept {
+  PageIndex buffer[kClusterFrames];
+  std::size_t scan = 0;  // slots before it are populated or could not be
+  bool more = true;
+  while (more && scan < slots.size()) {
+    // The next holes, as many as a cluster has frames.
+    std::size_t holes = 0;
+    std::size_t end = scan;
+    for (; end < slots.size() && holes < kClusterFrames; ++end) {
+      holes += slots[end] == nullptr ? 1 : 0;
+    }
+    const std::size_t got = zone.alloc_bulk(buffer, holes, rights(flags));
+    more = got == holes;
+    std::size_t used = 0;
+    for (; used < got; ++scan) {
+      if (slots[scan] == nullptr) {
+        slots[scan] = Slot{hand_out(zone, buffer[used++], Order{0}, flags)};
+      }
+    }
+    scan = more ? end : scan;
+  }
+  while (scan < slots.size() && slots[scan] != nullptr) {
+    ++scan;
+  }
+  return scan;
+}
+
+}  // namespace
+
+PageAllocator::PageAllocator(const Options& options) {
+  check(options, options.capacity);
+  std::unique_ptr<Source> source = make_source(options);
+  const Bytes size{align_up<std::uint64_t>(options.capacity.value, kFrameBytes)};
+  Result<Extent> extent = source->obtain(size);
+  if (!extent) {
+    raise(extent.error());
+  }
+  Result<CachedZone*> zone =
+      zone_registry::open(source.get(), {*extent}, options, topology().cpu_limit);
+  if (!zone) {
+    source->give_back(*extent);
+    raise(zone.error());
+  }
+  zone_ = *zone;
+  static_cast<void>(source.release());  // the zone's from here on
+  effective_ = std::make_unique<Effective>(read_back(*zone_, options, false));
+}
+
+PageAllocator::PageAllocator(std::span<const std::span<std::byte>> memory, const Options& options) {
+  std::vector<Extent> extents;
+  Bytes total;
+  for (const std::span<std::byte>& piece : memory) {
+    BorrowedSource source{piece.data(), Bytes{piece.size()}};
+    Result<Extent> extent = source.obtain(Bytes{piece.size()});
+    if (!extent) {
+      raise(extent.error());
+    }
+    extents.push_back(*extent);
+    total = total + extent->size;
+  }
+  check(options, total);
+  Result<CachedZone*> zone =
+      zone_registry::open(nullptr, std::move(extents), options, topology().cpu_limit);
+  if (!zone) {
+    raise(zone.error());
+  }
+  zone_ = *zone;
+  effective_ = std::make_unique<Effective>(read_back(*zone_, options, true));
+}
+
+PageAllocator::~PageAllocator() {
+  if (zone_->retire() != 0) {
+    static bool told = false;
+    notice_once(told,
+                "an allocator ended with pages still out; its memory stays until they return");
+  }
+}
+
+Page* PageAllocator::alloc_page(Order order, AllocFlags flags) noexcept {
+  if (order > kMaxOrder) {
+    return nullptr;
+  }
+  const PageIndex index = zone_->alloc(order, rights(flags));
+  return is_page(index) ? hand_out(*zone_, index, order, flags) : nullptr;
+}
+
+std::size_t PageAllocator::alloc_bulk(std::span<PageRef> slots, AllocFlags flags) noexcept {
+  return fill_slots(*zone_, slots, flags);
+}
+
+std::size_t PageAllocator::alloc_bulk(std::span<Page*> slots, AllocFlags flags) noexcept {
+  return fill_slots(*zone_, slots, flags);
+}
+
+std::size_t PageAllocator::alloc_bulk(PageList& list, std::size_t n, AllocFlags flags) noexcept {
+  PageIndex buffer[kClusterFrames];
+  std::size_t added = 0;
+  while (added < n) {
+    const std::size_t want = std::min<std::size_t>(n - added, kClusterFrames);
+    const std::size_t got = zone_->alloc_bulk(buffer, want, rights(flags));
+    for (std::size_t i = 0; i < got; ++i) {
+      list.push(hand_out(*zone_, buffer[i], Order{0}, flags));
+    }
+    added += got;
+    if (got < want) {
+      break;
+    }
+  }
+  return added;
+}
+
+Error PageAllocator::drain(CpuId cpu) noexcept { return zone_->drain(cpu); }
+void PageAllocator::drain_all() noexcept { static_cast<void>(zone_->drain_all()); }
+const Effective& PageAllocator::effective() const noexcept { return *effective_; }
+
+void free_bulk(std::span<Page* const> pages) noexcept {
+  Page* sole[kClusterFrames];
+  std::size_t n = 0;
+  for (Page* page : pages) {
+    // pairs: unref_slow release
+    if (page != nullptr && page->word.load(memory_order_acquire) == kSoleOwner) [[likely]] {
+      sole[n++] = page;
+      if (n == kClusterFrames) {
+        release_bulk(sole, n);
+        n = 0;
+      }
+    } else if (page != nullptr) {
+      unref_slow(page, 1);
+    }
+  }
+  release_bulk(sole, n);
+}
+
+Page* page_of(const void* address) noexcept {
+  const PageIndex frame = frame_table::find(address);
+  if (frame == kNoPage) {
+    return nullptr;
+  }
+  // The head of the block is the frame itself or lies at a multiple of the block's size below it.
+  for (unsigned order = 0; order <= kMaxOrderValue; ++order) {
+    const PageIndex head{align_down(frame.value, frames_in(Order{order}))};
+    Page* page = page_at(head);
+    const FrameState state = page->state.load(memory_order_relaxed);
+    if (state == FrameState::kInner || order_of(page).value < order) {
+      continue;
+    }
+    return state == FrameState::kTaken || state == FrameState::kLive ? page : nullptr;
+  }
+  return nullptr;
+}
+
+void free_at(const void* address) noexcept {
+  Page* page = page_of(address);
+  if (page == nullptr) [[unlikely]] {
+    report_foreign_pointer(address, "free_at");
+  }
+  unref(page);
+}
+
+}  // namespace weir

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// page/page_allocator.hpp — the facade: a source of memory, a zone over it and its per-CPU lists.
+// Calls everything below. Construction throws; every other member is noexcept and answers within
+// bounded time, also when memory is gone.
+//
+//   weir::PageAllocator pages{{.capacity = 256_MiB}};
+//   weir::PageRef page = pages.alloc();                  // one frame
+//   weir::PageRef run = pages.alloc(weir::Order{3});     // 32 KiB, naturally aligned
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "weir/backing/extent.hpp"
+#include "weir/base/types.hpp"
+#include "weir/os/options.hpp"
+#include "weir/page/page_list.hpp"
+#include "weir/page/page_ref.hpp"
+#include "weir/percpu/cached_zone.hpp"
+
+namespace weir {
+
+// What a request may do beyond the ordinary; combine with |.
+enum class AllocFlags : unsigned char {
+  none = 0,
+  zero = 1,     // the page reads as zero
+  no_wait = 2,  // may be refused while another thread has frames in hand
+  reserve = 4,  // may take the reserve
+};
+[[nodiscard]] constexpr AllocFlags operator|(AllocFlags a, AllocFlags b) noexcept {
+  return static_cast<AllocFlags>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+[[nodiscard]] constexpr bool has(AllocFlags flags, AllocFlags bit) noexcept {
+  return (static_cast<unsigned>(flags) & static_cast<unsigned>(bit)) != 0;
+}
+
+// What was really obtained; see Options for what was asked.
+struct Effective {
+  Options options;                    // as they stand after clamping
+  PageCount managed;                  // frames of the zone
+  Extent extent;                      // the first (usually only) extent
+  std::uint32_t lists = 0;            // per-CPU lists
+  const char* list_mode = "";         // "locked" or "off"
+  const char* list_mode_reason = "";  // why not something faster
+  std::uint32_t cluster = 0;          // frames moved at once between list and zone
+  std::uint32_t batch = 0;            // the kernel's pcp batch for such a zone
+  std::uint32_t high = 0;             // order-0 pages a list may hold
+  std::uint64_t watermark_min = 0, watermark_low = 0, watermark_high = 0;  // frames
+};
+
+class PageAllocator {
+ public:
+  // Throws std::invalid_argument for options that cannot be, std::system_error when the system
+  // refuses memory; nothing is kept then.
+  explicit PageAllocator(const Options& options = {});
+  // Over memory the user brings: one or several frame-aligned pieces, which stay the user's and
+  // must outlive every page. options.capacity and options.source are ignored.
+  PageAllocator(std::span<const std::span<std::byte>> memory, const Options& options);
+  // Pages still out keep the zone alive (one notice); the last one that comes home ends it.
+  ~PageAllocator();
+  PageAllocator(const PageAllocator&) = delete;
+  PageAllocator& operator=(const PageAllocator&) = delete;
+
+  // One page of 2^order frames, or empty. A refusal means that no such block was free anywhere,
+  // per-CPU lists included (with no_wait: or only in another thread's hands).
+  [[nodiscard]] PageRef alloc(Order order = Order{0},
+                              AllocFlags flags = AllocFlags::none) noexcept {
+    return PageRef{alloc_page(order, flags)};
+  }
+  // The same with the reference in the caller's care: end it with unref().
+  [[nodiscard]] Page* alloc_page(Order order = Order{0},
+                                 AllocFlags flags = AllocFlags::none) noexcept;
+
+  // Single frames in bulk, array form: fills the empty slots in ascending order, holes included,
+  // and leaves the others alone. Returns the number of leading populated slots (those populated
+  // before included); pages beyond a remaining hole are not counted. At least one page is added
+  // whenever one can be had.
+  [[nodiscard]] std::size_t alloc_bulk(std::span<PageRef> slots,
+                                       AllocFlags flags = AllocFlags::none) noexcept;
+  [[nodiscard]] std::size_t alloc_bulk(std::span<Page*> slots,
+                                       AllocFlags flags = AllocFlags::none) noexcept;
+  // List form: up to n pages are added at the head of `list`, which need not be empty. Returns the
+  // number added.
+  [[nodiscard]] std::size_t alloc_bulk(PageList& list, std::size_t n,
+                                       AllocFlags flags = AllocFlags::none) noexcept;
+
+  // Empties per-CPU lists into the zone, from any thread, without the help of others.
+  Error drain(CpuId cpu) noexcept;
+  void drain_all() noexcept;
+
+  [[nodiscard]] const Effective& effective() const noexcept;
+  [[nodiscard]] CachedZone& zone() noexcept { return *zone_; }
+  [[nodiscard]] const CachedZone& zone() const noexcept { return *zone_; }
+
+ private:
+  CachedZone* zone_;
+  std::unique_ptr<Effective> effective_;
+};
+
+// Drops one reference of each page; sole-owner single frames go back in bulk. Any thread.
+void free_bulk(std::span<Page* const> pages) noexcept;
+
+// The page (its first frame's descriptor) that holds an address: nullptr for a foreign address and
+// for memory that is free in the zone. Any address, constant time, any thread.
+[[nodiscard]] Page* page_of(const void* address) noexcept;
+
+// Drops the reference that an interior address stands for (a fragment, a driver's buffer).
+// A foreign address is reported.
+void free_at(const void* address) noexcept;
+
+}  // namespace weir

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// page/page_ref.hpp — PageRef, the move-only owner of one reference on a page. Calls
+// page/ref_count.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "weir/base/hot.hpp"
+#include "weir/base/types.hpp"
+#include "weir/page/ref_count.hpp"
+#include "weir/zone/frame_table.hpp"
+
+namespace weir {
+
+class [[nodiscard]] PageRef {
+ public:
+  PageRef() = default;
+  // Takes over one reference that the caller holds.
+  explicit PageRef(Page* page) noexcept : page_(page) {}
+  PageRef(PageRef&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
+  PageRef& operator=(PageRef&& other) noexcept {
+    if (this != &other) {
+      unref(std::exchange(page_, std::exchange(other.page_, nullptr)));
+    }
+    return *this;
+  }
+  PageRef(const PageRef&) = delete;
+  PageRef& operator=(const PageRef&) = delete;
+  ~PageRef() { unref(page_); }
+
+  // True when it owns nothing: an allocation that found no memory.
+  [[nodiscard]] bool empty() const noexcept { return page_ == nullptr; }
+  explicit operator bool() const noexcept { return page_ != nullptr; }
+  friend bool operator==(const PageRef& ref, std::nullptr_t) noexcept {
+    return ref.page_ == nullptr;
+  }
+
+  [[nodiscard]] Page* get() const noexcept { return page_; }
+  // First byte, aligned to the size. Must not be empty.
+  [[nodiscard]] std::byte* data() const noexcept { return address_of(page_); }
+  [[nodiscard]] Order order() const noexcept { return order_of(page_); }
+  [[nodiscard]] Bytes size() const noexcept { return bytes(order()); }
+
+  // Another owner of the same page; empty when the count is at its limit (or this is empty).
+  [[nodiscard]] PageRef share() const noexcept {
+    return page_ != nullptr && ref(page_) ? PageRef{page_} : PageRef{};
+  }
+
+  // Gives the reference to the caller.
+  [[nodiscard]] Page* detach() noexcept { return std::exchange(page_, nullptr); }
+  void reset() noexcept { unref(std::exchange(page_, nullptr)); }
+
+ private:
+  Page* page_ = nullptr;
+};
+static_assert(sizeof(PageRef) == sizeof(Page*));
+
+}  // namespace weir

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include "weir/page/release.hpp"
+
+#include "weir/base/report.hpp"
+#include "weir/page/ref_count.hpp"
+
+namespace weir {
+namespace {
+
+// Empty until a pool exists; then no page can bear the pool flag.
+Atomic<PoolPageHook> g_pool_hook{nullptr};
+
+// The last reference is gone and the count stands at one again: the page goes where it belongs.
+void end_of_life(Page* page, std::uint32_t word) noexcept {
+  if ((word & kPoolFlag) != 0) {
+    g_pool_hook.load(memory_order_acquire)(page);  // pairs: set_pool_page_hook release
+    return;
+  }
+  if ((word & kReserveFlag) != 0) {
+    page->word.fetch_and(~kReserveFlag, memory_order_relaxed);
+  }
+  release(page, order_of(page));
+}
+
+}  // namespace
+
+void set_pool_page_hook(PoolPageHook hook) noexcept {
+  g_pool_hook.store(hook, memory_order_release);  // pairs: end_of_life acquire
+}
+
+void mark_live(Page* page) noexcept {
+  FrameState seen = FrameState::kTaken;
+  if (!page->state.compare_exchange_strong(seen, FrameState::kLive, memory_order_relaxed)) {
+    report_corrupt_list(index_of(page), "a page list handed out a page that is not free; it");
+  }
+}
+
+void verify_release(Page* page, Order order) noexcept {
+  if (const Order actual = order_of(page); actual != order) {
+    report_wrong_order(index_of(page), order, actual);
+  }
+  FrameState seen = FrameState::kLive;
+  if (page->state.compare_exchange_strong(seen, FrameState::kTaken, memory_order_relaxed)) {
+    return;
+  }
+  switch (seen) {
+    case FrameState::kAbsent:
+      report_foreign_pointer(page, "release");
+    case FrameState::kInner:
+      report_tail_free(index_of(page), "release");
+    default:
+      report_double_free(index_of(page), state_name(seen));
+  }
+}
+
+void release_bulk(Page* const* pages, std::size_t n) noexcept {
+  PageIndex run[kClusterFrames];
+  while (n != 0) {
+    CachedZone& zone = zone_of(index_of(*pages));
+    std::size_t length = 0;
+    while (length < n && length < kClusterFrames) {
+      const PageIndex index = index_of(pages[length]);
+      if (length != 0 && &zone_of(index) != &zone) {
+        break;
+      }
+      if constexpr (kCheckedDrops) {
+        verify_release(pages[length], Order{0});
+      }
+      run[length++] = index;
+    }
+    zone.free_bulk(run, length);
+    pages += length;
+    n -= length;
+  }
+}
+
+void unref_slow(Page* page, std::uint32_t n) noexcept {
+  // pairs: the fetch_sub below — what those before us did to the page is seen by its next life
+  std::uint32_t word = page->word.load(memory_order_acquire);
+  if ((word & kRefMask) == n) {
+    // All references there are belong to the caller: nobody else can change the count.
+    if (n != 1) {
+      page->word.fetch_sub(n - 1, memory_order_relaxed);
+    }
+  } else {
+    // pairs: itself, and the load in unref()
+    word = page->word.fetch_sub(n, memory_order_acq_rel);
+    const std::uint32_t before = word & kRefMask;
+    if (before < n) [[unlikely]] {
+      report_reference_underflow(index_of(page));
+    }
+    if (before != n) {
+      return;
+    }
+    page->word.fetch_add(1, memory_order_relaxed);
+  }
+  end_of_life(page, word);
+}
+
+}  // namespace weir

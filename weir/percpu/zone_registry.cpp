@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "weir/percpu/zone_registry.hpp"
+
+#include <pthread.h>
+
+#include <new>
+
+namespace weir::zone_registry {
+namespace {
+
+alignas(CachedZone) std::byte g_storage[sizeof(CachedZone) * kMaxZones];
+
+// The default before the first zone opens; it holds no page. Never destroyed: a static object may
+// release a page late.
+union Immortal {
+  constexpr Immortal() noexcept : zone{} {}
+  ~Immortal() {}
+  CachedZone zone;
+};
+constinit Immortal g_empty;
+
+struct Book {
+  Lock lock;
+  bool made[kMaxZones] = {};  // the slot holds an object, never destroyed
+  bool used[kMaxZones] = {};
+};
+Book g_book;
+
+template <class F>
+void for_each_used(F&& visit) {
+  for (std::uint16_t id = 1; id < kMaxZones; ++id) {
+    if (g_book.used[id]) {
+      visit(g_slots[id]);
+    }
+  }
+}
+
+void before_fork() {
+  g_book.lock.lock();
+  for_each_used([](CachedZone& zone) { zone.lock_for_fork(); });
+  frame_table::lock_for_fork();
+}
+
+void after_fork_in_parent() {
+  frame_table::unlock_after_fork();
+  for_each_used([](CachedZone& zone) { zone.unlock_in_parent(); });
+  g_book.lock.unlock();
+}
+
+void after_fork_in_child() {
+  frame_table::unlock_after_fork();
+  for_each_used([](CachedZone& zone) { zone.unlock_in_child(); });
+  g_book.lock.unlock();
+}
+
+}  // namespace
+
+CachedZone* const g_slots = std::launder(reinterpret_cast<CachedZone*>(g_storage));
+constinit Atomic<CachedZone*> g_default{&g_empty.zone};
+
+Result<CachedZone*> open(Source* source, std::vector<Extent> extents, const Options& options,
+                         std::uint32_t lists) {
+  static const int registered =
+      ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+  if (registered != 0) {
+    return Error{Errc::system, "pthread_atfork", registered};
+  }
+  const LockGuard guard{g_book.lock};
+  for (std::uint16_t id = 1; id < kMaxZones; ++id) {
+    if (g_book.used[id]) {
+      continue;
+    }
+    if (!g_book.made[id]) {
+      new (g_slots + id) CachedZone;
+      g_book.made[id] = true;
+    }
+    CachedZone& zone = g_slots[id];
+    if (const Error error = zone.open(id, source, std::move(extents), options, lists);
+        error.failed()) {
+      return error;
+    }
+    g_book.used[id] = true;
+    if (g_default.load(memory_order_relaxed) == &g_empty.zone) {
+      g_default.store(&zone, memory_order_release);  // pairs: zone_of acquire
+    }
+    return &zone;
+  }
+  return Error{Errc::exhausted, "zones of the process", 0};
+}
+
+void forget(CachedZone& zone) noexcept {
+  const LockGuard guard{g_book.lock};
+  g_book.used[zone.id()] = false;
+  if (g_default.load(memory_order_relaxed) == &zone) {
+    CachedZone* next = &g_empty.zone;
+    for_each_used([&next](CachedZone& other) {
+      if (next == &g_empty.zone) {
+        next = &other;
+      }
+    });
+    g_default.store(next, memory_order_release);  // pairs: zone_of acquire
+  }
+}
+
+std::uint32_t count() noexcept {
+  const LockGuard guard{g_book.lock};
+  std::uint32_t n = 0;
+  for_each_used([&n](CachedZone&) { ++n; });
+  return n;
+}
+
+}  // namespace weir::zone_registry

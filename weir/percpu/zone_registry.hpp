@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// percpu/zone_registry.hpp — the zones of the process, by id, and the default one. Calls
+// percpu/cached_zone. Slots are type-stable: a zone that closed leaves its slot readable, so a
+// thread that just gave back the last page may still look at it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weir/base/hot.hpp"
+#include "weir/percpu/cached_zone.hpp"
+
+namespace weir {
+
+inline constexpr std::uint16_t kMaxZones = 64;  // id 0 is no zone
+
+namespace zone_registry {
+
+extern CachedZone* const g_slots;  // kMaxZones of them
+// The oldest open zone; an empty zone while there is none, so that no test for nullptr is needed.
+extern Atomic<CachedZone*> g_default;
+
+// Opens a zone in a free slot. exhausted: no slot is free.
+Result<CachedZone*> open(Source* source, std::vector<Extent> extents, const Options& options,
+                         std::uint32_t lists);
+// A zone that closed gives its slot back (called by the zone itself).
+void forget(CachedZone& zone) noexcept;
+// Zones open now, retired ones included.
+std::uint32_t count() noexcept;
+
+}  // namespace zone_registry
+
+[[nodiscard]] WEIR_HOT CachedZone* zone_by_id(std::uint16_t id) noexcept {
+  return zone_registry::g_slots + id;
+}
+
+// The zone a page belongs to. The default zone is found by a range test, others through the page's
+// descriptor.
+[[nodiscard]] WEIR_HOT CachedZone& zone_of(PageIndex page) noexcept {
+  // pairs: zone_registry::open release
+  CachedZone* zone = zone_registry::g_default.load(memory_order_acquire);
+  if (!zone->holds(page)) [[unlikely]] {
+    zone = zone_by_id(page_at(page)->zone);
+  }
+  return *zone;
+}
+
+}  // namespace weir

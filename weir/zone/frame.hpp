@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// zone/frame.hpp — the descriptor of a frame, `Page`, and its state table. Calls base only.
+//
+// One descriptor of 32 bytes a frame, in one table of the process. The descriptor of a block's
+// first frame describes the whole block; the others say only that they are inside it.
+//
+//   | word 4 | order 1 | state 1 | zone 2 | next 4 | prev 4 | owner 8 | private 8 |
+//
+//   state     meaning                                        written by
+//   kAbsent   no frame of a zone                             frame table
+//   kInner    inside a larger block, free or taken           engine, under the zone lock
+//   kFree     head of a block on a free list of the engine   engine, under the zone lock
+//   kTaken    head of a block that left the engine           engine, under the zone lock
+//   kLive     kTaken and in a user's hands; checked builds   page layer, whoever owns the page
+//
+// Between engine and user a frame lies on a per-CPU list or in a cluster: no descriptor is touched
+// there, it stays kTaken. So a frame is kTaken or kLive only if it heads a block outside the engine.
+#pragma once
+
+#include <cstdint>
+
+#include "weir/base/atomic.hpp"
+#include "weir/base/types.hpp"
+
+namespace weir {
+
+enum class FrameState : std::uint8_t { kAbsent, kInner, kFree, kTaken, kLive };
+
+[[nodiscard]] constexpr const char* state_name(FrameState state) noexcept {
+  switch (state) {
+    case FrameState::kAbsent:
+      return "absent";
+    case FrameState::kInner:
+      return "inner";
+    case FrameState::kFree:
+      return "free";
+    case FrameState::kTaken:
+      return "taken";
+    case FrameState::kLive:
+      return "live";
+  }
+  return "unknown";
+}
+
+// The word of references and flags. Value 1 — one owner, order 0, no flag — is what a frame holds
+// while it is free, so that taking and releasing an ordinary page writes nothing.
+inline constexpr std::uint32_t kRefMask = (1U << 24) - 1;
+inline constexpr std::uint32_t kMaxRefs = 1U << 23;  // the rest is headroom for racing increments
+inline constexpr std::uint32_t kHighOrderFlag = 1U << 24;  // order above 0
+inline constexpr std::uint32_t kReserveFlag = 1U << 25;    // came out of the reserve
+inline constexpr std::uint32_t kPoolFlag = 1U << 26;       // belongs to a page pool
+inline constexpr std::uint32_t kSoleOwner = 1;
+
+struct alignas(32) Page {
+  Atomic<std::uint32_t> word{kSoleOwner};  // see page/ref_count.hpp
+  Atomic<std::uint8_t> order{0};           // of the block this frame heads; written by the engine
+  Atomic<FrameState> state{FrameState::kAbsent};
+  std::uint16_t zone = 0;          // id of the zone; constant while the zone lives; 0 = none
+  PageIndex next = kNoPage;        // free: the engine's list; live: the owner's (PageList)
+  PageIndex prev = kNoPage;        // free: the engine's list
+  std::uint64_t owner = 0;         // pool id and generation while kPoolFlag is set
+  std::uint64_t private_word = 0;  // the owner's, free to use while the page is live
+};
+static_assert(sizeof(Page) == 32);
+
+}  // namespace weir

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+#include "weir/zone/zone.hpp"
+
+#include "weir/arch/cpu.hpp"
+#include "weir/base/check.hpp"
+#include "weir/base/failpoint.hpp"
+#include "weir/zone/frame_table.hpp"
+
+namespace weir {
+
+// One hold of the zone lock: mark, lock, account, unlock.
+class Zone::Hold {
+ public:
+  explicit Hold(Zone& zone) noexcept : zone_(zone) {
+    const bool waited = zone_.lock_.lock_and_tell();
+    start_ = cycle_counter();
+    zone_.counters_.lock_acquisitions.add(1);
+    zone_.counters_.lock_waits.add(waited ? 1 : 0);
+    frames_ = zone_.take_in_loose();
+  }
+  ~Hold() {
+    frames_ += zone_.take_in_loose();
+    zone_.counters_.lock_frames.add(frames_);
+    zone_.counters_.lock_most_frames.raise_to(frames_);
+    zone_.counters_.splits.raise_to(zone_.engine_.splits());
+    zone_.counters_.merges.raise_to(zone_.engine_.merges());
+    zone_.free_pages_.store(zone_.engine_.free_pages(), memory_order_relaxed);
+    zone_.counters_.lock_longest_hold.raise_to(cycle_counter() - start_);
+    zone_.lock_.unlock();
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  void took(std::uint64_t frames) noexcept {
+    frames_ += frames;
+    zone_.counters_.taken.add(frames);
+  }
+  void gave(std::uint64_t frames) noexcept {
+    frames_ += frames;
+    zone_.counters_.given.add(frames);
+  }
+
+ private:
+  ThreadMark mark_;  // stands before the lock is taken, goes after it is free
+  Zone& zone_;
+  std::uint64_t start_ = 0;
+  std::uint64_t frames_ = 0;
+};
+
+void Zone::open(PageCount reserve) noexcept {
+  engine_ = BuddyEngine{};
+  managed_ = PageCount{0};
+  reserve_ = reserve;
+  watermarks_ = Watermarks{};
+  free_pages_.store(0, memory_order_relaxed);
+  loose_.store(kNoPage.value, memory_order_relaxed);
+}
+
+void Zone::adopt(PageIndex first, PageCount frames) noexcept {
+  engine_.adopt(first, frames.value);
+  managed_ += frames;
+  free_pages_.store(engine_.free_pages(), memory_order_relaxed);
+}
+
+void Zone::seal() noexcept { watermarks_ = watermarks_of(managed_); }
+
+PageIndex Zone::take(Order order, bool may_use_reserve) noexcept {
+  if (thread_is_marked() || fails(Failpoint::zone_take) ||
+      (order.value > 0 && fails(Failpoint::zone_take_high))) {
+    return kNoPage;
+  }
+  Hold hold{*this};
+  if (!allowed(frames_in(order), may_use_reserve)) {
+    return kNoPage;
+  }
+  const PageIndex page = engine_.take(order);
+  if (page != kNoPage) {
+    hold.took(frames_in(order));
+  }
+  return page;
+}
+
+std::uint32_t Zone::take_many(PageIndex* out, std::uint32_t n, bool may_use_reserve) noexcept {
+  if (thread_is_marked() || fails(Failpoint::zone_take_cluster)) {
+    return 0;
+  }
+  Hold hold{*this};
+  if (!allowed(n, may_use_reserve)) {
+    return 0;
+  }
+  const std::uint32_t got = engine_.take_many(Order{0}, out, n);
+  hold.took(got);
+  return got;
+}
+
+std::uint32_t Zone::take_into(Hand& hand, Order order, std::uint32_t n,
+                              bool may_use_reserve) noexcept {
+  WEIR_ASSERT(hand.empty(), "Zone: a hand is filled when empty");
+  if (fails(Failpoint::zone_take_cluster) ||
+      (order.value > 0 && fails(Failpoint::zone_take_high))) {
+    return 0;
+  }
+  Hold hold{*this};
+  if (!allowed(std::uint64_t{n} << order.value, may_use_reserve)) {
+    return 0;
+  }
+  PageIndex taken[kClusterFrames];
+  const std::uint32_t got = engine_.take_many(order, taken, n);
+  for (std::uint32_t i = 0; i < got; ++i) {
+    hand.frames[got - 1 - i] = taken[i];
+  }
+  hand.order = order;
+  hand.begin = 0;
+  hand.end = got;
+  hold.took(std::uint64_t{got} << order.value);
+  return got;
+}
+
+PageIndex Zone::take_or_tell(Order order, bool may_use_reserve,
+                             const Atomic<std::uint32_t>& hands_in_use, bool last_try,
+                             bool& none_in_hand) noexcept {
+  Hold hold{*this};
+  const bool told_to_fail =
+      fails(Failpoint::zone_take) || (order.value > 0 && fails(Failpoint::zone_take_high));
+  if (!told_to_fail && allowed(frames_in(order), may_use_reserve)) {
+    const PageIndex page = engine_.take(order);
+    if (page != kNoPage) {
+      hold.took(frames_in(order));
+      return page;
+    }
+  }
+  // pairs: CachedZone::put_down release. Whoever emptied a hand did so under this lock before.
+  none_in_hand = told_to_fail || (hands_in_use.load(memory_order_acquire) == 0 && !has_loose());
+  counters_.refusals.add(none_in_hand || last_try ? 1 : 0);
+  return kNoPage;
+}
+
+void Zone::give(PageIndex page, Order order) noexcept {
+  if (thread_is_marked()) [[unlikely]] {
+    push_loose(page);
+    return;
+  }
+  Hold hold{*this};
+  engine_.give(page, order);
+  hold.gave(frames_in(order));
+}
+
+void Zone::give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept {
+  Hold hold{*this};
+  engine_.give_many(order, pages, n);
+  hold.gave(std::uint64_t{n} << order.value);
+}
+
+void Zone::give_hand(Hand& hand) noexcept {
+  Hold hold{*this};
+  engine_.give_many(hand.order, hand.frames + hand.begin, hand.size());
+  hold.gave(std::uint64_t{hand.size()} << hand.order.value);
+  hand.clear();
+}
+
+void Zone::push_loose(PageIndex page) noexcept {
+  std::uint32_t head = loose_.load(memory_order_relaxed);
+  do {
+    page_at(page)->next = {head};
+    // pairs: take_in_loose acquire
+  } while (
+      !loose_.compare_exchange_weak(head, page.value, memory_order_release, memory_order_relaxed));
+}
+
+std::uint32_t Zone::take_in_loose() noexcept {
+  if (!has_loose()) [[likely]] {
+    return 0;
+  }
+  std::uint32_t frames = 0;
+  // pairs: push_loose release
+  PageIndex at{loose_.exchange(kNoPage.value, memory_order_acquire)};
+  while (at != kNoPage) {
+    const PageIndex next = page_at(at)->next;
+    const Order order = order_of(page_at(at));
+    engine_.give(at, order);
+    frames += frames_in(order);
+    at = next;
+  }
+  counters_.given.add(frames);
+  return frames;
+}
+
+std::uint64_t Zone::free_blocks(Order order) noexcept {
+  const Hold hold{*this};
+  return engine_.free_blocks(order);
+}
+
+std::uint64_t Zone::exact_free_pages() noexcept {
+  const Hold hold{*this};
+  return engine_.free_pages();
+}
+
+std::uint64_t Zone::audit() noexcept {
+  const Hold hold{*this};
+  return engine_.audit();
+}
+
+}  // namespace weir
