@@ -46,7 +46,7 @@ for entry in "${packages[@]}"; do
 done
 ((${#missing[@]} == 0)) || fail "tools are missing; install their packages:" \
   "apt-get install --no-install-recommends ${missing[*]}"
-((EUID == 0)) || fail "network namespaces need root; run: sudo $self"
+((EUID == 0)) || fail "network namespaces need root; run: sudo ${BASH_SOURCE[0]}"
 [[ -d $(dirname "$output") ]] || fail "no such directory: $(dirname "$output")"
 
 # ---- two hosts and a cable -------------------------------------------------------------------
@@ -110,7 +110,7 @@ wait_for() { # wait_for "what, in words" COMMAND...: polls for five seconds
 say() { printf '%s: %s\n' "$self" "$*"; }
 
 say "namespaces $client and $server"
-ip netns add "$client" || fail "cannot make a network namespace (a container without CAP_SYS_ADMIN?)"
+ip netns add "$client" || fail "cannot make a network namespace; CAP_SYS_ADMIN is needed"
 ip netns add "$server"
 ip link add eth0 netns "$client" address 00:00:5e:00:53:01 type veth \
   peer name eth0 netns "$server" address 00:00:5e:00:53:02
@@ -124,8 +124,8 @@ for name in "$client" "$server"; do
   ip -n "$name" link set lo up
 done
 
-still_on=$(ip netns exec "$client" ethtool -k eth0 | grep -E \
-  '^(tcp-segmentation|generic-(segmentation|receive)|(tx|rx)-(checksumming|vlan-offload)).* on' || true)
+features='(tcp|generic)-segmentation|generic-receive|[rt]x-checksumming|[rt]x-vlan-offload'
+still_on=$(ip netns exec "$client" ethtool -k eth0 | grep -E "^($features).*: on" || true)
 [[ -z $still_on ]] || fail "an offload stays on: $still_on"
 
 ip -n "$client" link set eth0 up
@@ -191,11 +191,13 @@ mkdir "$work/www"
 for size in 1 64 200 700 1300 5000 20000 60000 150000; do
   head -c "$size" /dev/urandom >"$work/www/$size.bin"
 done
-daemon http-server "$server" python3 -m http.server --directory "$work/www" --protocol HTTP/1.1 --bind :: 80
+daemon http-server "$server" \
+  python3 -m http.server --directory "$work/www" --protocol HTTP/1.1 --bind :: 80
 
 long_text() { printf '%*s' "$1" '' | tr ' ' "$2"; }
-daemon dns-server "$server" dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts \
-  --user=root --pid-file="$work/dnsmasq.pid" --local=/example/ --edns-packet-max=1232 \
+daemon dns-server "$server" \
+  dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --user=root \
+  --pid-file="$work/dnsmasq.pid" --local=/example/ --edns-packet-max=1232 \
   --host-record=www.example,192.0.2.2,2001:db8::2 --host-record=mail.example,192.0.2.3 \
   --cname=ftp.example,www.example --mx-host=example,mail.example,10 \
   --srv-host=_http._tcp.example,www.example,80 --txt-record=short.example,"v=spf1 -all" \
@@ -203,7 +205,9 @@ daemon dns-server "$server" dnsmasq --keep-in-foreground --conf-file=/dev/null -
   --txt-record=long.example,"$(long_text 250 a)","$(long_text 250 b)","$(long_text 200 c)"
 daemon echo-server "$server" ncat --listen --keep-open --exec /bin/cat 7
 
-listens() { ip netns exec "$server" ss --no-header --listening --numeric "$1" "sport = :$2" | grep -q .; }
+listens() { # listens --tcp|--udp PORT
+  ip netns exec "$server" ss --no-header --listening --numeric "$1" "sport = :$2" | grep -q .
+}
 wait_for "the HTTP server" listens --tcp 80
 wait_for "the DNS server" listens --udp 53
 wait_for "the echo server" listens --tcp 7
