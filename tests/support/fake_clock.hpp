@@ -16,7 +16,9 @@ class FakeClock final : public Clock {
   std::uint64_t now_ns() noexcept override {
     return now_.load(memory_order_acquire);  // pairs: advance release
   }
-  void advance(std::uint64_t ns) noexcept { now_.fetch_add(ns, memory_order_release); }  // pairs: now_ns acquire
+  void advance(std::uint64_t ns) noexcept {
+    now_.fetch_add(ns, memory_order_release);
+  }  // pairs: now_ns acquire
 
  private:
   Atomic<std::uint64_t> now_;

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,18 @@ std::size_t entries(const char* path) {
 }
 
 }  // namespace
+
+bool emulated() {
+  // The kernel shows in smaps that a mapping is not to be dumped; an emulator makes smaps up.
+  static const bool shown = [] {
+    void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ::madvise(page, 4096, MADV_DONTDUMP);
+    const bool flag = vm_flags(page).find(" dd ") != std::string::npos;
+    ::munmap(page, 4096);
+    return flag;
+  }();
+  return !shown;
+}
 
 std::size_t mapping_count() {
   const auto count = [] {

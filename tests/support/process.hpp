@@ -24,6 +24,10 @@ inline constexpr bool kSanitized = false;
 inline constexpr bool kSanitized = false;
 #endif
 
+// Under a user-mode emulator (qemu-aarch64): limits, madvise and smaps are not the real ones there,
+// a program cannot start itself again, and the emulator has a last word when one is killed.
+[[nodiscard]] bool emulated();
+
 // Lines of /proc/self/maps: one more or less tells of a leaked or lost mapping. The first call warms
 // up what the reading itself maps.
 [[nodiscard]] std::size_t mapping_count();

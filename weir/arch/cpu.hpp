@@ -46,8 +46,6 @@ WEIR_HOT void prefetch_for_write(const void* address) noexcept {
   __builtin_prefetch(address, 1, 3);
 }
 
-WEIR_HOT void prefetch_for_read(const void* address) noexcept {
-  __builtin_prefetch(address, 0, 3);
-}
+WEIR_HOT void prefetch_for_read(const void* address) noexcept { __builtin_prefetch(address, 0, 3); }
 
 }  // namespace weir

@@ -13,10 +13,14 @@ enum class SourceKind : unsigned char { anonymous, hugetlb, memfd, borrowed };
 
 [[nodiscard]] constexpr const char* source_name(SourceKind kind) noexcept {
   switch (kind) {
-    case SourceKind::anonymous: return "anonymous";
-    case SourceKind::hugetlb: return "hugetlb";
-    case SourceKind::memfd: return "memfd";
-    case SourceKind::borrowed: return "borrowed";
+    case SourceKind::anonymous:
+      return "anonymous";
+    case SourceKind::hugetlb:
+      return "hugetlb";
+    case SourceKind::memfd:
+      return "memfd";
+    case SourceKind::borrowed:
+      return "borrowed";
   }
   return "unknown";
 }
@@ -26,7 +30,7 @@ struct Extent {
   std::byte* base = nullptr;
   Bytes size;
   SourceKind source = SourceKind::anonymous;
-  Bytes page_size{kFrameBytes};  // of the mapping: 4 KiB, 2 MiB or 1 GiB
+  Bytes page_size{kFrameBytes};   // of the mapping: 4 KiB, 2 MiB or 1 GiB
   bool transparent_huge = false;  // the kernel was asked for transparent huge pages and agreed
   bool zeroed = false;            // reads as zero until first written
   int fd = -1;                    // memfd: the file, owned by the extent

@@ -49,7 +49,8 @@ GranuleMap::~GranuleMap() {
 Error GranuleMap::insert(const std::byte* base, Bytes size, PageIndex first) {
   const auto where = reinterpret_cast<std::uintptr_t>(base);
   if (size.value == 0) return {Errc::zero_size, "size of a region"};
-  if (!is_aligned(where, std::uintptr_t{kFrameBytes})) return {Errc::misaligned, "base of a region"};
+  if (!is_aligned(where, std::uintptr_t{kFrameBytes}))
+    return {Errc::misaligned, "base of a region"};
   if (!is_aligned(size.value, std::uint64_t{kFrameBytes})) {
     return {Errc::misaligned, "size of a region"};
   }
@@ -102,9 +103,9 @@ PageIndex GranuleMap::find_shared(std::uint32_t entry, std::uintptr_t where) con
   if (chunk == nullptr) {
     return kNoPage;
   }
-  const std::uint64_t word = chunk->tables[number % kChunkTables]
-                                 .words[(where >> kFrameShift) % kGranuleFrames]
-                                 .load(memory_order_relaxed);
+  const std::uint64_t word =
+      chunk->tables[number % kChunkTables].words[(where >> kFrameShift) % kGranuleFrames].load(
+          memory_order_relaxed);
   const auto low = static_cast<std::uint32_t>(word);
   if ((low & kPresent) == 0 || (word >> 32) != (where >> kGranuleShift)) {
     return kNoPage;

@@ -18,6 +18,8 @@ using std::memory_order_seq_cst;
 
 // Orders this thread's accesses as seen by a signal handler on this same thread: costs no
 // instruction, only keeps the compiler from moving them.
-inline void signal_fence() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
+inline void signal_fence() noexcept {
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs: the handler it is interrupted by
+}
 
 }  // namespace weir

@@ -8,16 +8,16 @@
 #include "weir/base/config.hpp"
 #include "weir/base/report.hpp"
 
-#define WEIR_CHECK(condition, invariant)                                           \
-  (__builtin_expect(static_cast<bool>(condition), 1)                               \
-       ? static_cast<void>(0)                                                      \
+#define WEIR_CHECK(condition, invariant)             \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? static_cast<void>(0)                        \
        : ::weir::report_check_failed(#condition, invariant, __FILE__, __LINE__))
 
-#define WEIR_ASSERT(condition, invariant)            \
-  do {                                               \
-    if constexpr (::weir::kAudit) {                  \
-      WEIR_CHECK(condition, invariant);              \
-    }                                                \
+#define WEIR_ASSERT(condition, invariant) \
+  do {                                    \
+    if constexpr (::weir::kAudit) {       \
+      WEIR_CHECK(condition, invariant);   \
+    }                                     \
   } while (false)
 
 #define WEIR_AUDIT(condition, invariant) WEIR_ASSERT(condition, invariant)

@@ -59,28 +59,28 @@ constexpr void merge_counter(CounterKind kind, std::uint64_t& into, std::uint64_
 #define WEIR_COUNTER_VISIT(layer, kind, unit, name, help) \
   visit(CounterInfo{#layer, CounterKind::kind, #unit, #name, help}, values.name);
 
-#define WEIR_DEFINE_COUNTERS(Layer, list)                                                     \
-  struct Layer##Counters {                                                                    \
-    list(WEIR_COUNTER_CELL)                                                                   \
-  };                                                                                          \
-  struct Layer##CounterValues {                                                               \
-    list(WEIR_COUNTER_VALUE)                                                                  \
-  };                                                                                          \
+#define WEIR_DEFINE_COUNTERS(Layer, list)                                                      \
+  struct Layer##Counters {                                                                     \
+    list(WEIR_COUNTER_CELL)                                                                    \
+  };                                                                                           \
+  struct Layer##CounterValues {                                                                \
+    list(WEIR_COUNTER_VALUE)                                                                   \
+  };                                                                                           \
   [[nodiscard]] inline Layer##CounterValues values_of(const Layer##Counters& cells) noexcept { \
-    Layer##CounterValues values;                                                              \
-    list(WEIR_COUNTER_READ) return values;                                                    \
-  }                                                                                           \
-  inline Layer##CounterValues& operator+=(Layer##CounterValues& into,                         \
-                                          const Layer##CounterValues& other) noexcept {       \
-    list(WEIR_COUNTER_MERGE) return into;                                                     \
-  }                                                                                           \
-  template <class Visit>                                                                      \
-  void for_each(const Layer##CounterValues& values, Visit&& visit) {                          \
-    list(WEIR_COUNTER_VISIT)                                                                  \
-  }                                                                                           \
-  template <class Visit>                                                                      \
-  void for_each_cell(Layer##CounterValues& values, Visit&& visit) {                           \
-    list(WEIR_COUNTER_VISIT)                                                                  \
+    Layer##CounterValues values;                                                               \
+    list(WEIR_COUNTER_READ) return values;                                                     \
+  }                                                                                            \
+  inline Layer##CounterValues& operator+=(Layer##CounterValues& into,                          \
+                                          const Layer##CounterValues& other) noexcept {        \
+    list(WEIR_COUNTER_MERGE) return into;                                                      \
+  }                                                                                            \
+  template <class Visit>                                                                       \
+  void for_each(const Layer##CounterValues& values, Visit&& visit) {                           \
+    list(WEIR_COUNTER_VISIT)                                                                   \
+  }                                                                                            \
+  template <class Visit>                                                                       \
+  void for_each_cell(Layer##CounterValues& values, Visit&& visit) {                            \
+    list(WEIR_COUNTER_VISIT)                                                                   \
   }
 
 WEIR_DEFINE_COUNTERS(Zone, WEIR_COUNTERS_zone)

@@ -21,9 +21,9 @@ inline constexpr unsigned kFailpointCount = static_cast<unsigned>(Failpoint::cou
 namespace failpoints {
 
 struct Cell {
-  Atomic<std::uint64_t> hits{0};    // times the point was reached since reset
-  Atomic<std::uint64_t> from{0};    // first hit that fails (1-based); 0 = none
-  Atomic<std::uint64_t> count{0};   // how many fail from there
+  Atomic<std::uint64_t> hits{0};   // times the point was reached since reset
+  Atomic<std::uint64_t> from{0};   // first hit that fails (1-based); 0 = none
+  Atomic<std::uint64_t> count{0};  // how many fail from there
 };
 inline Cell cells[kFailpointCount];  // NOLINT: test-only state, empty of meaning in release
 

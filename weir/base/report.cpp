@@ -38,7 +38,8 @@ void write_line(const char* text) noexcept {
 template <class... Args>
 [[noreturn]] void finish(Finding finding, const char* format, Args... args) {
   char detail[400];
-  std::snprintf(detail, sizeof detail, format, args...);  // NOLINT(cppcoreguidelines-pro-type-vararg)
+  std::snprintf(detail, sizeof detail, format,
+                args...);  // NOLINT(cppcoreguidelines-pro-type-vararg)
   char line[480];
   std::snprintf(line, sizeof line, "weir: fatal: %s: %s", finding_name(finding), detail);
   finish(finding, static_cast<const char*>(line));
@@ -48,15 +49,24 @@ template <class... Args>
 
 const char* finding_name(Finding finding) noexcept {
   switch (finding) {
-    case Finding::check_failed: return "check failed";
-    case Finding::double_free: return "double free";
-    case Finding::foreign_pointer: return "foreign pointer";
-    case Finding::tail_free: return "free of a tail";
-    case Finding::wrong_order: return "wrong order";
-    case Finding::reference_underflow: return "reference underflow";
-    case Finding::reference_overflow: return "reference overflow";
-    case Finding::wrong_thread: return "wrong thread";
-    case Finding::corrupt_list: return "corrupt list";
+    case Finding::check_failed:
+      return "check failed";
+    case Finding::double_free:
+      return "double free";
+    case Finding::foreign_pointer:
+      return "foreign pointer";
+    case Finding::tail_free:
+      return "free of a tail";
+    case Finding::wrong_order:
+      return "wrong order";
+    case Finding::reference_underflow:
+      return "reference underflow";
+    case Finding::reference_overflow:
+      return "reference overflow";
+    case Finding::wrong_thread:
+      return "wrong thread";
+    case Finding::corrupt_list:
+      return "corrupt list";
   }
   return "unknown finding";
 }
@@ -65,8 +75,7 @@ ReportHandler set_report_handler(ReportHandler handler) noexcept {
   return g_handler.exchange(handler, memory_order_acq_rel);  // pairs: finish acquire
 }
 
-void report_check_failed(const char* condition, const char* invariant, const char* file,
-                         int line) {
+void report_check_failed(const char* condition, const char* invariant, const char* file, int line) {
   finish(Finding::check_failed, "%s (%s) at %s:%d", invariant, condition, file, line);
 }
 
@@ -93,8 +102,7 @@ void report_reference_underflow(PageIndex page) {
 }
 
 void report_reference_overflow(PageIndex page, std::uint32_t count) {
-  finish(Finding::reference_overflow, "page %u has %u references, no more fit", page.value,
-         count);
+  finish(Finding::reference_overflow, "page %u has %u references, no more fit", page.value, count);
 }
 
 void report_wrong_thread(const char* object) {

@@ -86,9 +86,7 @@ struct NodeId {
 };
 inline constexpr NodeId kAnyNode{-1};
 
-[[nodiscard]] constexpr PageCount pages(Order order) {
-  return {std::uint64_t{1} << order.value};
-}
+[[nodiscard]] constexpr PageCount pages(Order order) { return {std::uint64_t{1} << order.value}; }
 [[nodiscard]] constexpr std::uint32_t frames_in(Order order) {
   return std::uint32_t{1} << order.value;
 }

@@ -29,8 +29,8 @@ inline thread_local std::int32_t t_fake_cpu = -1;
   }
   // The kernel rewrites cpu_id at every return to user space after a move: a volatile load.
   const auto* area = static_cast<const std::byte*>(__builtin_thread_pointer()) + __rseq_offset;
-  const auto* cpu_id = reinterpret_cast<const volatile std::int32_t*>(
-      area + offsetof(struct rseq, cpu_id));
+  const auto* cpu_id =
+      reinterpret_cast<const volatile std::int32_t*>(area + offsetof(struct rseq, cpu_id));
   const std::int32_t cpu = *cpu_id;
   if (cpu >= 0) [[likely]] {
     return {static_cast<std::uint32_t>(cpu)};

@@ -22,7 +22,8 @@ constexpr unsigned count_of(FreeOrder0) { return 2; }
 // The struct and the list must name the same defaults.
 constexpr bool on = true;
 #define WEIR_DEFAULT_bytes(name, initial) Options{}.name == (initial)
-#define WEIR_DEFAULT_frames(name, initial) Options{}.name == PageCount { initial }
+#define WEIR_DEFAULT_frames(name, initial) \
+  Options{}.name == PageCount { initial }
 #define WEIR_DEFAULT_toggle(name, initial) Options{}.name == (initial)
 #define WEIR_DEFAULT_choice(name, initial) Options{}.name == decltype(Options::name)::initial
 #define WEIR_OPTION(type, name, initial, least, most, help) \
@@ -266,26 +267,34 @@ OptionText options_text(const Options& options) noexcept {
 
 const char* choice_name(SourceChoice choice) noexcept {
   switch (choice) {
-    case SourceChoice::anonymous: return "anonymous";
-    case SourceChoice::hugetlb: return "hugetlb";
-    case SourceChoice::memfd: return "memfd";
+    case SourceChoice::anonymous:
+      return "anonymous";
+    case SourceChoice::hugetlb:
+      return "hugetlb";
+    case SourceChoice::memfd:
+      return "memfd";
   }
   return "unknown";
 }
 
 const char* choice_name(ThpChoice choice) noexcept {
   switch (choice) {
-    case ThpChoice::system: return "system";
-    case ThpChoice::on: return "on";
-    case ThpChoice::off: return "off";
+    case ThpChoice::system:
+      return "system";
+    case ThpChoice::on:
+      return "on";
+    case ThpChoice::off:
+      return "off";
   }
   return "unknown";
 }
 
 const char* choice_name(FreeOrder0 choice) noexcept {
   switch (choice) {
-    case FreeOrder0::list: return "list";
-    case FreeOrder0::engine: return "engine";
+    case FreeOrder0::list:
+      return "list";
+    case FreeOrder0::engine:
+      return "engine";
   }
   return "unknown";
 }

@@ -79,8 +79,8 @@ std::vector<HugePagePool> huge_pools(const std::string& root) {
     name.remove_prefix(kPrefix.size());
     if (const auto kib = take_number(name); kib && name == "kB") {
       const std::string pool = folder + "/" + entry->d_name;
-      pools.push_back({kKiB * *kib, number_in(pool + "/nr_hugepages"),
-                       number_in(pool + "/free_hugepages")});
+      pools.push_back(
+          {kKiB * *kib, number_in(pool + "/nr_hugepages"), number_in(pool + "/free_hugepages")});
     }
   }
   ::closedir(directory);

@@ -28,29 +28,29 @@ struct HugePagePool {
 };
 
 struct SystemInfo {
-  std::string kernel_release;   // "6.1.0-18-amd64"
-  std::string architecture;     // "x86_64"
+  std::string kernel_release;  // "6.1.0-18-amd64"
+  std::string architecture;    // "x86_64"
   std::string cpu_model;
   std::uint32_t cpus_allowed = 0;
   std::uint32_t cpu_limit = 0;  // highest possible CPU number + 1
   std::uint32_t numa_nodes = 0;
 
-  std::string thp_mode;         // "always", "madvise", "never"; empty when the kernel has none
-  std::string thp_shmem_mode;   // the same for memfd
+  std::string thp_mode;        // "always", "madvise", "never"; empty when the kernel has none
+  std::string thp_shmem_mode;  // the same for memfd
   Capability transparent_huge;
   std::vector<HugePagePool> huge_pools;
-  Capability explicit_huge;     // a free page in some pool
+  Capability explicit_huge;  // a free page in some pool
 
-  Capability rseq;              // glibc has registered each thread
-  std::uint32_t rseq_size = 0;  // bytes of the area that glibc registered
+  Capability rseq;                      // glibc has registered each thread
+  std::uint32_t rseq_size = 0;          // bytes of the area that glibc registered
   std::uint32_t rseq_feature_size = 0;  // bytes that the kernel fills; 0 on a kernel before 6.3
-  Capability membarrier_rseq;   // the fence that aborts rseq sections on other CPUs
+  Capability membarrier_rseq;           // the fence that aborts rseq sections on other CPUs
 
   Capability memfd;
   Capability af_xdp;
   Capability io_uring;
 
-  std::optional<Bytes> memlock_limit;        // none = unlimited
+  std::optional<Bytes> memlock_limit;  // none = unlimited
   std::optional<Bytes> address_space_limit;
 };
 

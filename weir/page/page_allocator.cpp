@@ -138,6 +138,7 @@ std::size_t fill_slots(CachedZone& zone, std::span<Slot> slots, AllocFlags flags
 
 PageAllocator::PageAllocator(const Options& options) {
   check(options, options.capacity);
+  effective_ = std::make_unique<Effective>();
   std::unique_ptr<Source> source = make_source(options);
   const Bytes size{align_up<std::uint64_t>(options.capacity.value, kFrameBytes)};
   Result<Extent> extent = source->obtain(size);
@@ -152,7 +153,7 @@ PageAllocator::PageAllocator(const Options& options) {
   }
   zone_ = *zone;
   static_cast<void>(source.release());  // the zone's from here on
-  effective_ = std::make_unique<Effective>(read_back(*zone_, options, false));
+  *effective_ = read_back(*zone_, options, false);
 }
 
 PageAllocator::PageAllocator(std::span<const std::span<std::byte>> memory, const Options& options) {
@@ -168,13 +169,14 @@ PageAllocator::PageAllocator(std::span<const std::span<std::byte>> memory, const
     total = total + extent->size;
   }
   check(options, total);
+  effective_ = std::make_unique<Effective>();
   Result<CachedZone*> zone =
       zone_registry::open(nullptr, std::move(extents), options, topology().cpu_limit);
   if (!zone) {
     raise(zone.error());
   }
   zone_ = *zone;
-  effective_ = std::make_unique<Effective>(read_back(*zone_, options, true));
+  *effective_ = read_back(*zone_, options, true);
 }
 
 PageAllocator::~PageAllocator() {

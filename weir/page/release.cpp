@@ -10,6 +10,15 @@ namespace {
 // Empty until a pool exists; then no page can bear the pool flag.
 Atomic<PoolPageHook> g_pool_hook{nullptr};
 
+// As release(), but past the lists.
+void release_to_reserve(Page* page, Order order) noexcept {
+  if constexpr (kCheckedDrops) {
+    verify_release(page, order);
+  }
+  const PageIndex index = index_of(page);
+  zone_of(index).free_to_engine(index, order);
+}
+
 // The last reference is gone and the count stands at one again: the page goes where it belongs.
 void end_of_life(Page* page, std::uint32_t word) noexcept {
   if ((word & kPoolFlag) != 0) {
@@ -18,6 +27,8 @@ void end_of_life(Page* page, std::uint32_t word) noexcept {
   }
   if ((word & kReserveFlag) != 0) {
     page->word.fetch_and(~kReserveFlag, memory_order_relaxed);
+    release_to_reserve(page, order_of(page));
+    return;
   }
   release(page, order_of(page));
 }

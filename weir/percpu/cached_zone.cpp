@@ -87,7 +87,8 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights, PageIndex why) 
     const ThreadMark mark;
     if (Hand* hand = pick_up()) {
       PageIndex page = kNoPage;
-      zone_.take_into(*hand, order, blocks_per_move(order.value, lists_.cluster()), rights.reserve);
+      // Without the right to the reserve: what one request may take, a list may not hold for others.
+      zone_.take_into(*hand, order, blocks_per_move(order.value, lists_.cluster()), false);
       if (!hand->empty()) {
         page = hand->frames[--hand->end];
         if (!hand->empty()) {
@@ -112,15 +113,16 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights, PageIndex why) 
 }
 
 PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept {
+  if (lists_.caller_inside()) {
+    return kNoPage;  // a signal handler would wait for what it has interrupted
+  }
   PageIndex page = kNoPage;
   waiters_.fetch_add(1, memory_order_relaxed);
   for (std::uint32_t spin = 0;; ++spin) {
     {
       const ThreadMark mark;
       const LockGuard guard{shortage_lock_};
-      if (!enter_shortage()) {
-        break;
-      }
+      enter_shortage();
     }
     bool none_in_hand = false;
     page = zone_.take_or_tell(order, rights.reserve, hands_in_use_, rights.no_wait, none_in_hand);
@@ -139,36 +141,30 @@ PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept
   return page;
 }
 
-bool CachedZone::harvest(std::uint32_t cpu, bool stop) noexcept {
+void CachedZone::harvest(std::uint32_t cpu, bool stop) noexcept {
   // What is there now and no more: a running list may fill as fast as it is emptied.
   std::uint64_t left = stop ? UINT64_MAX : lists_.cached(cpu);
   while (left != 0) {
-    if (!lists_.harvest(cpu, stop, harvest_hand_)) {
-      return false;
-    }
-    if (harvest_hand_.empty()) {
-      return true;
+    const bool outside = lists_.harvest(cpu, stop, harvest_hand_);
+    WEIR_ASSERT(outside, "CachedZone: a drainer is not inside a list");
+    if (!outside || harvest_hand_.empty()) {
+      return;
     }
     const std::uint64_t frames = std::uint64_t{harvest_hand_.size()} << harvest_hand_.order.value;
     zone_.give_hand(harvest_hand_);
     left -= std::min(left, frames);
   }
-  return true;
 }
 
-bool CachedZone::enter_shortage() noexcept {
+void CachedZone::enter_shortage() noexcept {
   if (in_shortage()) {
-    return true;
+    return;
   }
   stopped_.store(true, memory_order_relaxed);  // slow paths stop refilling
   for (std::uint32_t cpu = 0; cpu < lists_.count(); ++cpu) {
-    if (!harvest(cpu, true)) {
-      stopped_.store(!lists_.start(), memory_order_relaxed);
-      return false;
-    }
+    harvest(cpu, true);
   }
   zone_.counters().shortages.add(1);
-  return true;
 }
 
 void CachedZone::maybe_leave_shortage() noexcept {
@@ -190,6 +186,15 @@ void CachedZone::maybe_leave_shortage() noexcept {
   shortage_lock_.unlock();
 }
 
+void CachedZone::free_to_engine(PageIndex page, Order order) noexcept {
+  if (detached()) {
+    return;
+  }
+  zone_.give(page, order);
+  maybe_leave_shortage();
+  maybe_close();
+}
+
 void CachedZone::free_slow(PageIndex page, Order order) noexcept {
   if (detached()) {
     return;
@@ -206,13 +211,12 @@ void CachedZone::free_slow(PageIndex page, Order order) noexcept {
       }
       put_down(*hand);
       if (kept) {
+        maybe_close();  // what was in the hand may have been the last to come home
         return;
       }
     }
   }
-  zone_.give(page, order);
-  maybe_leave_shortage();
-  maybe_close();
+  free_to_engine(page, order);
 }
 
 std::size_t CachedZone::alloc_bulk(PageIndex* out, std::size_t n, TakeRights rights) noexcept {
@@ -284,14 +288,14 @@ Error CachedZone::drain(CpuId cpu) noexcept {
   if (cpu.value >= lists_.count()) {
     return {Errc::too_large, "number of a CPU", 0};
   }
-  if (thread_is_marked()) {
+  if (thread_is_marked() || lists_.caller_inside()) {
     return {Errc::would_block, "drain inside a signal handler", 0};
   }
   const ThreadMark mark;
   const LockGuard guard{shortage_lock_};
   zone_.counters().drains.add(1);
-  if (!in_shortage() && !harvest(cpu.value, false)) {
-    return {Errc::would_block, "drain inside a signal handler", 0};
+  if (!in_shortage()) {
+    harvest(cpu.value, false);
   }
   return kOk;
 }
@@ -310,7 +314,7 @@ std::uint64_t CachedZone::retire() noexcept {
   {
     const ThreadMark mark;
     const LockGuard guard{shortage_lock_};
-    static_cast<void>(enter_shortage());
+    enter_shortage();
     out = zone_.managed().value - zone_.exact_free_pages();
     retired_.store(true, memory_order_relaxed);
   }
@@ -399,7 +403,7 @@ void CachedZone::unlock_in_child() noexcept {
   });
   if (shared) {
     // The frames are the parent's as well, the books are not: hands off.
-    static_cast<void>(enter_shortage());
+    enter_shortage();
     detached_.store(true, memory_order_relaxed);
     static bool told = false;
     notice_once(told, "zones on shared memory are not usable in a forked child");

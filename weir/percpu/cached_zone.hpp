@@ -65,6 +65,10 @@ class CachedZone {
     }
   }
 
+  // The same past the lists: a page of the reserve is for those with the right alone, and whoever
+  // pops a list is not asked for one.
+  void free_to_engine(PageIndex page, Order order) noexcept;
+
   // Up to n single frames; fewer only when no more were free.
   std::size_t alloc_bulk(PageIndex* out, std::size_t n, TakeRights rights) noexcept;
   void free_bulk(const PageIndex* pages, std::size_t n) noexcept;
@@ -112,9 +116,10 @@ class CachedZone {
   WEIR_COLD PageIndex alloc_slow(Order order, TakeRights rights, PageIndex why) noexcept;
   WEIR_COLD void free_slow(PageIndex page, Order order) noexcept;
   PageIndex alloc_in_shortage(Order order, TakeRights rights) noexcept;
-  // shortage_lock_ held. False inside a signal handler that interrupted a list.
-  bool harvest(std::uint32_t cpu, bool stop) noexcept;
-  bool enter_shortage() noexcept;
+  // shortage_lock_ held, which is taken only by callers that are not inside a list: a drainer holds
+  // it while it waits for lists.
+  void harvest(std::uint32_t cpu, bool stop) noexcept;
+  void enter_shortage() noexcept;
   void maybe_leave_shortage() noexcept;
   void maybe_close() noexcept;
   void close() noexcept;

@@ -184,20 +184,24 @@ bool PageLists::harvest(std::uint32_t cpu, bool stop, Hand& hand) noexcept {
   return true;
 }
 
+bool PageLists::caller_inside() const noexcept {
+  return std::any_of(blocks_, blocks_ + lists_,
+                     [](const CpuBlock& block) { return block.lock.held_by_caller(); });
+}
+
 bool PageLists::start() noexcept {
-  bool all = true;
+  if (caller_inside()) {
+    return false;
+  }
   for (std::uint32_t cpu = 0; cpu < lists_; ++cpu) {
     CpuBlock& block = blocks_[cpu];
-    if (!block.lock.lock()) {
-      all = false;
-      continue;
-    }
+    static_cast<void>(block.lock.lock());
     for (unsigned list = 0; list < kListOrders; ++list) {
       run(block.lists[list], list);
     }
     block.lock.unlock();
   }
-  return all;
+  return true;
 }
 
 std::uint64_t PageLists::cached(std::uint32_t cpu) const noexcept {

@@ -80,9 +80,12 @@ class PageLists {
   // order, into an empty hand; `stop` also stops all its lists. False when the caller itself is
   // inside that list (signal handler). n counts order-0 pages: higher orders move cluster >> order.
   [[nodiscard]] bool harvest(std::uint32_t cpu, bool stop, Hand& hand) noexcept;
-  // Starts the lists of every CPU; for whoever stopped them. False when the caller is inside one of
-  // them (signal handler): that one stays stopped.
+  // Starts the lists of every CPU; for whoever stopped them. False, and all stay stopped, when the
+  // caller is inside one of them (signal handler).
   [[nodiscard]] bool start() noexcept;
+  // Whether the caller is a signal handler that interrupted a step on one of these lists. It must
+  // not wait for a drainer, who may be waiting for that list.
+  [[nodiscard]] bool caller_inside() const noexcept;
 
   [[nodiscard]] std::uint32_t count() const noexcept { return lists_; }
   [[nodiscard]] std::uint32_t capacity(unsigned list) const noexcept {

@@ -54,6 +54,11 @@ class TwinLock {
     }
   }
 
+  // Whether this very thread is inside: we are in a signal handler that interrupted it.
+  [[nodiscard]] bool held_by_caller() const noexcept {
+    return holder_.load(memory_order_relaxed) == thread_token();
+  }
+
   WEIR_HOT void unlock() noexcept {
     holder_.store(0, memory_order_release);  // pairs: try_lock, lock acquire
   }

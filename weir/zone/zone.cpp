@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "weir/zone/zone.hpp"
 
+#include <memory>
+
 #include "weir/arch/cpu.hpp"
 #include "weir/base/check.hpp"
 #include "weir/base/failpoint.hpp"
@@ -49,6 +51,7 @@ class Zone::Hold {
 
 void Zone::open(PageCount reserve) noexcept {
   engine_ = BuddyEngine{};
+  std::construct_at(&counters_);  // the slot may have held another zone before
   managed_ = PageCount{0};
   reserve_ = reserve;
   watermarks_ = Watermarks{};

@@ -68,7 +68,7 @@ TEST(AnonSource, SaysNothingToTheKernelWhenTheSystemDecides) {
 
 TEST(AnonSource, ThpOnIsSeenByTheKernelAndTold) {
   const std::string mode = system_info().thp_mode;
-  if (mode.empty()) GTEST_SKIP() << "no transparent huge pages in this kernel";
+  if (mode.empty() || test::emulated()) GTEST_SKIP() << "no transparent huge pages";
   FakeMemory memory;
   AnonSource source(memory, ThpChoice::on);
   const Result<Extent> extent = source.obtain(8_MiB);
@@ -81,7 +81,8 @@ TEST(AnonSource, ThpOnIsSeenByTheKernelAndTold) {
 }
 
 TEST(AnonSource, ThpOffIsSeenByTheKernelAndNoHugePageComes) {
-  if (system_info().thp_mode.empty()) GTEST_SKIP() << "no transparent huge pages in this kernel";
+  if (system_info().thp_mode.empty() || test::emulated())
+    GTEST_SKIP() << "no transparent huge pages";
   FakeMemory memory;
   AnonSource source(memory, ThpChoice::off);
   const Result<Extent> extent = source.obtain(8_MiB);
@@ -110,6 +111,7 @@ TEST(AnonSource, RefusedAdviceIsNoFailureButANote) {
 }
 
 TEST(AnonSourceDeathTest, RefusedAdviceIsToldOnceForEachWish) {
+  if (test::emulated()) GTEST_SKIP() << "a program cannot start itself again here";
   testing::FLAGS_gtest_death_test_style = "threadsafe";  // a process that has told nothing yet
   EXPECT_EXIT(
       {

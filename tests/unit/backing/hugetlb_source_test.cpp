@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/support/huge_pages.hpp"
 #include "tests/support/process.hpp"
 #include "tests/unit/backing/source_walk.hpp"
-#include "weir/os/system_info.hpp"
 
 namespace weir {
 namespace {
@@ -45,11 +45,12 @@ TEST(HugetlbSource, GivesWholeHugePages) {
 }
 
 TEST(HugetlbSource, GivesRealHugePagesWhereThereAreAny) {
-  if (!system_info().explicit_huge.available) GTEST_SKIP() << "no free huge pages";
+  const test::HugePages reserved(1);
+  if (!reserved.available() || test::emulated()) GTEST_SKIP() << "no huge pages to be had";
   FakeMemory memory;
   HugetlbSource source(memory, 2_MiB, false);
   const Result<Extent> extent = source.obtain(2_MiB);
-  if (!extent) GTEST_SKIP() << "free pages are of another size, or were taken meanwhile";
+  ASSERT_TRUE(extent) << extent.error().what;
   EXPECT_TRUE(test::aligned_to(extent.value(), 4_MiB));
   test::write_everywhere(extent.value());
   EXPECT_EQ(memory.huge_backed(extent.value().base, 2_MiB), 2_MiB);
@@ -88,6 +89,7 @@ TEST(HugetlbSource, FallsBackToOrdinaryPagesAndTellsTheTruth) {
 }
 
 TEST(HugetlbSourceDeathTest, FallingBackTwiceIsToldOnce) {
+  if (test::emulated()) GTEST_SKIP() << "a program cannot start itself again here";
   testing::FLAGS_gtest_death_test_style = "threadsafe";  // a process that has told nothing yet
   EXPECT_EXIT(
       {

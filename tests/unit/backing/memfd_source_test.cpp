@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "tests/support/huge_pages.hpp"
 #include "tests/support/process.hpp"
 #include "tests/unit/backing/source_walk.hpp"
 #include "weir/os/system_info.hpp"
@@ -49,7 +50,8 @@ TEST(MemfdSource, AnotherMappingOfItsFileSeesTheSameBytes) {
   MemfdSource source(memory, ThpChoice::system);
   const Result<Extent> extent = source.obtain(64_KiB);
   ASSERT_TRUE(extent);
-  void* other = mmap(nullptr, (64_KiB).value, PROT_READ | PROT_WRITE, MAP_SHARED, extent.value().fd, 0);
+  void* other =
+      mmap(nullptr, (64_KiB).value, PROT_READ | PROT_WRITE, MAP_SHARED, extent.value().fd, 0);
   ASSERT_NE(other, MAP_FAILED);
   extent.value().base[4096] = std::byte{42};
   EXPECT_EQ(static_cast<std::byte*>(other)[4096], std::byte{42});
@@ -60,7 +62,7 @@ TEST(MemfdSource, AnotherMappingOfItsFileSeesTheSameBytes) {
 
 TEST(MemfdSource, ThpOnTellsWhetherTheKernelAgreed) {
   const SystemInfo info = system_info();
-  if (info.thp_mode.empty()) GTEST_SKIP() << "no transparent huge pages in this kernel";
+  if (info.thp_mode.empty() || test::emulated()) GTEST_SKIP() << "no transparent huge pages";
   FakeMemory memory;
   MemfdSource source(memory, ThpChoice::on);
   const Result<Extent> extent = source.obtain(8_MiB);
@@ -77,7 +79,8 @@ TEST(MemfdSource, ThpOnTellsWhetherTheKernelAgreed) {
 }
 
 TEST(MemfdSource, ThpOffIsSeenByTheKernel) {
-  if (system_info().thp_mode.empty()) GTEST_SKIP() << "no transparent huge pages in this kernel";
+  if (system_info().thp_mode.empty() || test::emulated())
+    GTEST_SKIP() << "no transparent huge pages";
   FakeMemory memory;
   MemfdSource source(memory, ThpChoice::off);
   const Result<Extent> extent = source.obtain(8_MiB);
@@ -102,11 +105,12 @@ TEST(MemfdSource, OfHugePagesIsPopulatedAndAsksForNoTransparentOnes) {
 }
 
 TEST(MemfdSource, OfRealHugePagesWhereThereAreAny) {
-  if (!system_info().explicit_huge.available) GTEST_SKIP() << "no free huge pages";
+  const test::HugePages reserved(1);
+  if (!reserved.available() || test::emulated()) GTEST_SKIP() << "no huge pages to be had";
   FakeMemory memory;
   MemfdSource source(memory, ThpChoice::system, 2_MiB);
   const Result<Extent> extent = source.obtain(2_MiB);
-  if (!extent) GTEST_SKIP() << "free pages are of another size, or were taken meanwhile";
+  ASSERT_TRUE(extent) << extent.error().what;
   EXPECT_EQ(memory.huge_backed(extent.value().base, 2_MiB), 2_MiB);
   source.give_back(extent.value());
   EXPECT_TRUE(memory.clean());

@@ -18,11 +18,11 @@ struct Entry {
 };
 #define WEIR_TEST_ENTRY(layer, kind, unit, name, help) {#layer, #kind, #unit, #name, help},
 constexpr Entry kEntries[] = {
-    WEIR_COUNTERS_zone(WEIR_TEST_ENTRY)     //
-    WEIR_COUNTERS_percpu(WEIR_TEST_ENTRY)   //
-    WEIR_COUNTERS_frag(WEIR_TEST_ENTRY)     //
-    WEIR_COUNTERS_pool(WEIR_TEST_ENTRY)     //
-    WEIR_COUNTERS_io(WEIR_TEST_ENTRY)       //
+    WEIR_COUNTERS_zone(WEIR_TEST_ENTRY)    //
+    WEIR_COUNTERS_percpu(WEIR_TEST_ENTRY)  //
+    WEIR_COUNTERS_frag(WEIR_TEST_ENTRY)    //
+    WEIR_COUNTERS_pool(WEIR_TEST_ENTRY)    //
+    WEIR_COUNTERS_io(WEIR_TEST_ENTRY)      //
 };
 #undef WEIR_TEST_ENTRY
 

@@ -10,11 +10,17 @@ namespace weir {
 namespace {
 
 template <class A, class B>
-concept Comparable = requires(A a, B b) { a == b; };
+concept Comparable = requires(A a, B b) {
+  a == b;
+};
 template <class A, class B>
-concept Ordered = requires(A a, B b) { a < b; };
+concept Ordered = requires(A a, B b) {
+  a < b;
+};
 template <class A, class B>
-concept Addable = requires(A a, B b) { a + b; };
+concept Addable = requires(A a, B b) {
+  a + b;
+};
 
 // What units are for: only like meets like.
 static_assert(Comparable<PageIndex, PageIndex> && Ordered<PageIndex, PageIndex>);

@@ -54,7 +54,8 @@ TEST(Cycles, ConvertToNanosecondsLinearlyAndWithoutOverflow) {
   if (rate == 0) GTEST_SKIP() << "no counter on this processor";
   EXPECT_EQ(cycles_to_ns(0), 0U);
   EXPECT_EQ(cycles_to_ns(rate), 1'000'000'000U);
-  EXPECT_EQ(cycles_to_ns(rate * 100'000), std::uint64_t{100'000} * 1'000'000'000);  // more than a day
+  EXPECT_EQ(cycles_to_ns(rate * 100'000),
+            std::uint64_t{100'000} * 1'000'000'000);  // more than a day
   EXPECT_EQ(cycles_to_ns(rate / 2 + rate), 1'000'000'000U + cycles_to_ns(rate / 2));
 }
 
@@ -69,7 +70,8 @@ TEST(Cycles, AgreeWithTheClockOverAMeasuredStretch) {
     std::uint64_t now = start;
     while (now - start < 3'000'000) now = system_clock().now_ns();
     const std::uint64_t cycles = cycle_counter() - cycles_before;
-    best = std::min(best, static_cast<double>(cycles_to_ns(cycles)) / static_cast<double>(now - start));
+    best = std::min(best,
+                    static_cast<double>(cycles_to_ns(cycles)) / static_cast<double>(now - start));
   }
   EXPECT_GT(best, 0.95);
   EXPECT_LT(best, 1.05);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/huge_pages.hpp"
 #include "tests/support/process.hpp"
 #include "weir/base/failpoint.hpp"
 #include "weir/os/system_info.hpp"
@@ -90,7 +91,8 @@ TEST_F(LinuxMemoryTest, CommitsAPartThatReadsAsZeroAndLeavesTheRestInaccessible)
   ASSERT_TRUE(base);
   std::byte* part = base.value() + 4 * kFrameBytes;
   ASSERT_FALSE(memory_.commit(part, kFrame * 2).failed());
-  EXPECT_TRUE(std::all_of(part, part + 2 * kFrameBytes, [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_TRUE(
+      std::all_of(part, part + 2 * kFrameBytes, [](std::byte b) { return b == std::byte{0}; }));
   std::memset(part, 0x5a, 2 * kFrameBytes);
   EXPECT_EQ(test::permissions(part), "rw-p");
   EXPECT_EQ(test::permissions(part - 1), "---p");
@@ -110,6 +112,7 @@ TEST_F(LinuxMemoryTest, DecommitGivesTheContentsBackAndKeepsTheReservation) {
 }
 
 TEST_F(LinuxMemoryTest, PopulateMakesEveryPageResidentAndKeepsWhatIsWritten) {
+  if (test::emulated()) GTEST_SKIP() << "madvise does nothing here";
   constexpr std::size_t kPages = 64;
   std::byte* base = committed(kFrame * kPages);
   base[5 * kFrameBytes] = std::byte{7};
@@ -122,6 +125,7 @@ TEST_F(LinuxMemoryTest, PopulateMakesEveryPageResidentAndKeepsWhatIsWritten) {
 }
 
 TEST_F(LinuxMemoryTest, PopulateOfWhatIsNotUsableIsAnErrorAndNoCrash) {
+  if (test::emulated()) GTEST_SKIP() << "madvise does nothing here";
   Result<std::byte*> base = memory_.reserve(kFrame * 4, kFrame);
   ASSERT_TRUE(base);
   EXPECT_TRUE(memory_.populate(base.value(), kFrame * 4).failed());
@@ -131,7 +135,7 @@ TEST_F(LinuxMemoryTest, PopulateOfWhatIsNotUsableIsAnErrorAndNoCrash) {
 TEST_F(LinuxMemoryTest, AdviceOnHugePagesIsSeenByTheKernel) {
   constexpr Bytes kSize = 8_MiB;
   const std::string mode = system_info().thp_mode;
-  if (mode.empty()) GTEST_SKIP() << "no transparent huge pages in this kernel";
+  if (mode.empty() || test::emulated()) GTEST_SKIP() << "no transparent huge pages";
   std::byte* base = committed(kSize, 4_MiB);
   const Error on = memory_.advise_huge(base, kSize, true);
   EXPECT_NE(test::vm_flags(base).find(" hg "), std::string::npos);
@@ -149,7 +153,8 @@ TEST_F(LinuxMemoryTest, AdviceOnHugePagesIsSeenByTheKernel) {
 }
 
 TEST_F(LinuxMemoryTest, AdviceForHugePagesFailsWhereNoneFit) {
-  if (system_info().thp_mode.empty()) GTEST_SKIP() << "no transparent huge pages in this kernel";
+  if (system_info().thp_mode.empty() || test::emulated())
+    GTEST_SKIP() << "no transparent huge pages";
   std::byte* base = committed(kFrame);
   EXPECT_EQ(memory_.advise_huge(base, kFrame, true).code, Errc::unsupported);
   memory_.release(base, kFrame);
@@ -172,7 +177,7 @@ Bytes anon_huge_pages(const std::byte* base) {
 }
 
 TEST_F(LinuxMemoryTest, HugeBackedCountsTransparentHugePages) {
-  if (!system_info().transparent_huge.available) GTEST_SKIP() << "no transparent huge pages here";
+  if (!system_info().transparent_huge.available || test::emulated()) GTEST_SKIP() << "none here";
   constexpr Bytes kSize = 16_MiB;
   // Inaccessible space around it, so that the kernel does not join the mapping with another.
   Result<std::byte*> space = memory_.reserve(kSize + 8_MiB, 4_MiB);
@@ -218,7 +223,8 @@ TEST_F(LinuxMemoryTest, AFileMappedTwiceShowsTheSameBytesAtBothPlaces) {
 
 TEST_F(LinuxMemoryTest, ExplicitHugePagesAreMappedAlignedBackedAndCounted) {
   constexpr Bytes kSize = 4_MiB;
-  if (free_huge_pages(2_MiB) < 2) GTEST_SKIP() << "fewer than two free huge pages of 2 MiB";
+  const test::HugePages reserved(2);
+  if (!reserved.available() || test::emulated()) GTEST_SKIP() << "no huge pages to be had";
   Result<std::byte*> base = memory_.map_huge(kSize, 2_MiB);
   ASSERT_TRUE(base) << base.error().what;
   EXPECT_TRUE(aligned(base.value(), 4_MiB));
@@ -229,7 +235,8 @@ TEST_F(LinuxMemoryTest, ExplicitHugePagesAreMappedAlignedBackedAndCounted) {
 }
 
 TEST_F(LinuxMemoryTest, ExplicitHugePagesCanBeAFile) {
-  if (free_huge_pages(2_MiB) < 1) GTEST_SKIP() << "no free huge page of 2 MiB";
+  const test::HugePages reserved(1);
+  if (!reserved.available() || test::emulated()) GTEST_SKIP() << "no huge pages to be had";
   Result<int> fd = memory_.create_file("weir-test", 2_MiB, 2_MiB);
   ASSERT_TRUE(fd) << fd.error().what;
   Result<std::byte*> base = memory_.map_file(fd.value(), 2_MiB, 4_MiB);
@@ -275,7 +282,8 @@ TEST_F(LinuxMemoryTest, BadSizesAndAlignmentsAreRefusedByName) {
   EXPECT_EQ(memory_.reserve(Bytes{0}, kFrame).error().code, Errc::zero_size);
   EXPECT_EQ(memory_.reserve(kUnaligned, kFrame).error().code, Errc::misaligned);
   EXPECT_EQ(memory_.reserve(kMost, kFrame).error().code, Errc::too_large);
-  EXPECT_EQ(memory_.reserve(Bytes{UINT64_MAX - kFrameBytes + 1}, kFrame).error().code, Errc::too_large);
+  EXPECT_EQ(memory_.reserve(Bytes{UINT64_MAX - kFrameBytes + 1}, kFrame).error().code,
+            Errc::too_large);
   EXPECT_EQ(memory_.reserve(kFrame, Bytes{0}).error().code, Errc::misaligned);
   EXPECT_EQ(memory_.reserve(kFrame, Bytes{2048}).error().code, Errc::misaligned);
   EXPECT_EQ(memory_.reserve(kFrame, Bytes{3 * kFrameBytes}).error().code, Errc::misaligned);
@@ -326,7 +334,7 @@ TEST_F(LinuxMemoryTest, CommitOfWhatIsNotReservedIsAnError) {
 }
 
 TEST_F(LinuxMemoryTest, ALimitOnAddressSpaceIsACleanError) {
-  if (test::kSanitized) GTEST_SKIP() << "sanitizers need address space";
+  if (test::kSanitized || test::emulated()) GTEST_SKIP() << "limits cannot be set here";
   EXPECT_EQ(test::run_in_child([] {
               const rlimit limit{rlim_t{256} << 20, rlim_t{256} << 20};
               if (setrlimit(RLIMIT_AS, &limit) != 0) return 1;

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <thread>
 #include <vector>
 
@@ -131,27 +132,48 @@ TEST(Lock, WakesEverySleeperInTheEnd) {
   EXPECT_FALSE(lock.held());
 }
 
-TEST(Lock, LeavesErrnoAloneOnItsSlowPath) {
+Atomic<int> g_signals{0};
+
+TEST(Lock, ASignalWhileAsleepNeitherWakesTheCallerNorChangesErrno) {
+  struct sigaction action {};
+  struct sigaction old {};
+  action.sa_handler = [](int) { g_signals.fetch_add(1, memory_order_relaxed); };
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &old), 0);
+  g_signals.store(0, memory_order_relaxed);
+
   Lock lock;
   lock.lock();
   Atomic<pid_t> id{0};
+  Atomic<bool> got{false};
   int seen = 0;
   std::thread waiter([&] {
     errno = 4711;
     id.store(thread_id(), memory_order_release);
     lock.lock();
-    lock.unlock();
     seen = errno;
+    got.store(true, memory_order_relaxed);
+    lock.unlock();
   });
   while (id.load(memory_order_acquire) == 0) {
     std::this_thread::yield();
   }
-  ASSERT_TRUE(test::wait_until_asleep(id.load(memory_order_relaxed)));
+  const pid_t thread = id.load(memory_order_relaxed);
+  for (int signal = 1; signal <= 3; ++signal) {
+    ASSERT_TRUE(test::wait_until_asleep(thread));
+    pthread_kill(waiter.native_handle(), SIGUSR1);  // the futex call ends with EINTR
+    while (g_signals.load(memory_order_relaxed) < signal) {
+      std::this_thread::yield();
+    }
+  }
+  ASSERT_TRUE(test::wait_until_asleep(thread));
+  EXPECT_FALSE(got.load(memory_order_relaxed));
   errno = 4712;
   lock.unlock();  // wakes the sleeper
   EXPECT_EQ(errno, 4712);
   waiter.join();
+  EXPECT_TRUE(got.load(memory_order_relaxed));
   EXPECT_EQ(seen, 4711);
+  sigaction(SIGUSR1, &old, nullptr);
 }
 
 }  // namespace

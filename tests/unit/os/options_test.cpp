@@ -27,8 +27,8 @@ Options parsed(std::string_view text) {
 TEST(Options, EmptyTextChangesNothing) { EXPECT_TRUE(same(parsed(""), Options{})); }
 
 TEST(Options, ReadsEveryKind) {
-  const Options options = parsed(
-      "capacity=1G,source=memfd,thp=on,reserve=77,lists=off,high=4096,free_order0=engine");
+  const Options options =
+      parsed("capacity=1G,source=memfd,thp=on,reserve=77,lists=off,high=4096,free_order0=engine");
   EXPECT_EQ(options.capacity, 1_GiB);
   EXPECT_EQ(options.source, SourceChoice::memfd);
   EXPECT_EQ(options.thp, ThpChoice::on);
@@ -77,14 +77,16 @@ const Bad kBad[] = {
     {"capacity=", "option \"capacity\" with value \"\"; expected a size from 4K to 1024G"},
     {"capacity=0", "option \"capacity\" with value \"0\"; expected a size from 4K to 1024G"},
     {"capacity=4095", "option \"capacity\" with value \"4095\"; expected a size from 4K to 1024G"},
-    {"capacity=1025G", "option \"capacity\" with value \"1025G\"; expected a size from 4K to 1024G"},
+    {"capacity=1025G",
+     "option \"capacity\" with value \"1025G\"; expected a size from 4K to 1024G"},
     {"capacity=-1", "option \"capacity\" with value \"-1\"; expected a size from 4K to 1024G"},
     {"capacity=+1M", "option \"capacity\" with value \"+1M\"; expected a size from 4K to 1024G"},
     {"capacity=1MB", "option \"capacity\" with value \"1MB\"; expected a size from 4K to 1024G"},
     {"capacity=1 M", "option \"capacity\" with value \"1 M\"; expected a size from 4K to 1024G"},
     {"capacity= 1M", "option \"capacity\" with value \" 1M\"; expected a size from 4K to 1024G"},
     {"capacity=M", "option \"capacity\" with value \"M\"; expected a size from 4K to 1024G"},
-    {"capacity=0x1000", "option \"capacity\" with value \"0x1000\"; expected a size from 4K to 1024G"},
+    {"capacity=0x1000",
+     "option \"capacity\" with value \"0x1000\"; expected a size from 4K to 1024G"},
     {"capacity=1.5G", "option \"capacity\" with value \"1.5G\"; expected a size from 4K to 1024G"},
     {"capacity=18446744073709551616",
      "option \"capacity\" with value \"18446744073709551616\"; expected a size from 4K to 1024G"},
@@ -95,7 +97,8 @@ const Bad kBad[] = {
     {"source=hugepages",
      "option \"source\" with value \"hugepages\"; expected anonymous, hugetlb or memfd"},
     {"source=", "option \"source\" with value \"\"; expected anonymous, hugetlb or memfd"},
-    {"source=MEMFD", "option \"source\" with value \"MEMFD\"; expected anonymous, hugetlb or memfd"},
+    {"source=MEMFD",
+     "option \"source\" with value \"MEMFD\"; expected anonymous, hugetlb or memfd"},
     {"thp=always", "option \"thp\" with value \"always\"; expected system, on or off"},
     {"thp=o", "option \"thp\" with value \"o\"; expected system, on or off"},
     {"reserve=-1",
@@ -103,8 +106,10 @@ const Bad kBad[] = {
     {"reserve=1K",
      "option \"reserve\" with value \"1K\"; expected a number of frames from 0 to 268435456"},
     {"reserve=268435457",
-     "option \"reserve\" with value \"268435457\"; expected a number of frames from 0 to 268435456"},
-    {"high=4097", "option \"high\" with value \"4097\"; expected a number of frames from 0 to 4096"},
+     "option \"reserve\" with value \"268435457\"; expected a number of frames from 0 to "
+     "268435456"},
+    {"high=4097",
+     "option \"high\" with value \"4097\"; expected a number of frames from 0 to 4096"},
     {"lists=yes", "option \"lists\" with value \"yes\"; expected on or off"},
     {"lists=1", "option \"lists\" with value \"1\"; expected on or off"},
     {"free_order0=zone", "option \"free_order0\" with value \"zone\"; expected list or engine"},
@@ -161,9 +166,10 @@ TEST(Options, ALongOrUnprintableValueStaysOneShortLine) {
   Options options;
   const OptionProblem problem =
       parse_options("thp=" + std::string(10'000, 'x') + "\n\x1b[31m", options);
-  EXPECT_STREQ(problem.line.data(),
-               "option \"thp\" with value \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\"; expected system, "
-               "on or off");
+  EXPECT_STREQ(
+      problem.line.data(),
+      "option \"thp\" with value \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\"; expected system, "
+      "on or off");
   const OptionProblem control = parse_options("thp=a\nb\x1b\x80", options);
   EXPECT_STREQ(control.line.data(),
                "option \"thp\" with value \"a?b??\"; expected system, on or off");

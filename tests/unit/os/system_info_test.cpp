@@ -27,9 +27,8 @@ TEST(SystemInfo, OfThisMachineIsComplete) {
   EXPECT_EQ(info.numa_nodes, topology().nodes.count());
   EXPECT_EQ(info.rseq.available, __rseq_size != 0);
   EXPECT_EQ(info.rseq_size, __rseq_size);
-  for (const Capability* one :
-       {&info.transparent_huge, &info.explicit_huge, &info.rseq, &info.membarrier_rseq, &info.memfd,
-        &info.af_xdp, &info.io_uring}) {
+  for (const Capability* one : {&info.transparent_huge, &info.explicit_huge, &info.rseq,
+                                &info.membarrier_rseq, &info.memfd, &info.af_xdp, &info.io_uring}) {
     EXPECT_FALSE(one->why.empty());
     EXPECT_EQ(one->why.find('\n'), std::string::npos);
   }
@@ -48,7 +47,8 @@ TEST(SystemInfo, LeavesNothingOpenAndNothingMapped) {
 
 TEST(SystemInfo, ReadsHugePagesCpuAndNodesFromFiles) {
   const FakeRoot root;
-  root.write("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Weir 9000 @ 1 GHz\n\nprocessor\t: 1\n");
+  root.write("/proc/cpuinfo",
+             "processor\t: 0\nmodel name\t: Weir 9000 @ 1 GHz\n\nprocessor\t: 1\n");
   root.write("/proc/self/status", "Cpus_allowed_list:\t0-2\n");
   root.write("/sys/devices/system/cpu/possible", "0-7\n");
   root.write("/sys/devices/system/node/online", "0-1\n");
@@ -92,7 +92,7 @@ TEST(SystemInfo, SaysWhatIsMissingWhereThereIsNothingToRead) {
 }
 
 TEST(SystemInfo, TellsTheLimitsOfTheProcess) {
-  if (test::kSanitized) GTEST_SKIP() << "sanitizers need address space";
+  if (test::kSanitized || test::emulated()) GTEST_SKIP() << "limits cannot be set here";
   EXPECT_EQ(test::run_in_child([] {
               rlimit space{};
               getrlimit(RLIMIT_AS, &space);

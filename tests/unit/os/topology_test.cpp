@@ -18,13 +18,15 @@ TEST(Topology, OfThisMachineHoldsTheCpuThatRunsTheTest) {
   EXPECT_TRUE(here.allowed_cpus.contains(current_cpu_slow().value));
   EXPECT_GE(here.cpu_limit, here.allowed_cpus.end());
   EXPECT_GE(here.nodes.count(), 1U);
-  EXPECT_TRUE(here.nodes.contains(static_cast<std::uint32_t>(here.node_of(current_cpu_slow()).value)));
+  EXPECT_TRUE(
+      here.nodes.contains(static_cast<std::uint32_t>(here.node_of(current_cpu_slow()).value)));
 }
 
 TEST(Topology, ReadsSparseCpusAndNodesFromSysfs) {
   const FakeRoot root;
   root.write("/sys/devices/system/cpu/possible", "0-3,64-67\n");
-  root.write("/proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t2-3,65\nMems:\t0\n");
+  root.write("/proc/self/status",
+             "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t2-3,65\nMems:\t0\n");
   root.write("/sys/devices/system/node/online", "0,2\n");
   root.write("/sys/devices/system/node/node0/cpulist", "0-3\n");
   root.write("/sys/devices/system/node/node2/cpulist", "64-67\n");

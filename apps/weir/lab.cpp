@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+// apps/weir/lab.cpp — `weir lab`: the experiments, by name, filtered; `weir lab list` names them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/weir/command.hpp"
+#include "apps/weir/measure.hpp"
+#include "apps/weir/output.hpp"
+#include "lab/contenders/contenders.hpp"
+#include "lab/experiments/experiments.hpp"
+#include "lab/harness/html.hpp"
+#include "lab/harness/json.hpp"
+#include "lab/harness/machine.hpp"
+#include "lab/harness/table.hpp"
+#include "weir/os/system_info.hpp"
+
+namespace weir::app {
+
+namespace {
+
+constexpr std::size_t kRounds = 11;
+constexpr std::chrono::milliseconds kSlot{100};
+// All experiments together stay well below 20 s.
+constexpr std::chrono::milliseconds kQuickSlot{20};
+
+struct LabCommand {
+  Output output;
+  std::vector<std::string> names;
+  std::vector<std::string> filters;
+  std::size_t rounds = 0;  // 0: not given
+  bool quick = false;
+
+  int run();
+
+ private:
+  [[nodiscard]] std::vector<const lab::Experiment*> chosen_experiments() const;
+};
+
+std::vector<const lab::Experiment*> LabCommand::chosen_experiments() const {
+  std::vector<const lab::Experiment*> chosen;
+  for (const lab::Experiment& experiment : lab::experiments()) {
+    if (names.empty() || std::find(names.begin(), names.end(), experiment.name) != names.end()) {
+      chosen.push_back(&experiment);
+    }
+  }
+  for (const std::string& name : names) {
+    if (lab::find_experiment(name) == nullptr) {
+      throw CommandError(
+          kBadUsage, fmt::format("no experiment is called '{}'; 'weir lab list' names them", name));
+    }
+  }
+  // The file of --json is optional: a name right behind it may have been meant as an experiment.
+  if (lab::find_experiment(output.json_path()) != nullptr) {
+    throw CommandError(kBadUsage, fmt::format("--json {0}: '{0}' is an experiment; write it before "
+                                              "--json, or name the file ./{0}",
+                                              output.json_path()));
+  }
+  return chosen;
+}
+
+int LabCommand::run() {
+  const std::vector<const lab::Experiment*> experiments = chosen_experiments();
+  // Bad usage shows before anything is opened or started.
+  static_cast<void>(with_environment(lab::lab_options()));
+  Session session;
+  const std::vector<Selected> selection = select(experiments, session.contenders(), filters);
+  std::optional<LoadedCapture> capture;
+  if (std::any_of(selection.begin(), selection.end(), [](const Selected& s) {
+        return s.experiment->workload == lab::Workload::forward;
+      })) {
+    capture = load_capture("");
+  }
+  output.open();
+
+  const lab::Plan plan{rounds != 0 ? rounds
+                       : quick     ? lab::kLeastRounds
+                                   : kRounds,
+                       quick ? kQuickSlot : kSlot};
+  output.print(
+      fmt::format("{} Every contender has {} ms in each of {} rounds, after one to warm "
+                  "up.\n",
+                  session.crew_text(),
+                  std::chrono::milliseconds{quick ? kQuickSlot : kSlot}.count(), plan.rounds));
+  session.run(selection, std::vector<lab::Plan>(selection.size(), plan),
+              capture ? &capture->capture : nullptr, output);
+
+  for (const lab::CaseResult& result : session.results()) {
+    output.print(fmt::format("\n{} {}: {}\n{}", result.experiment->name, result.case_name,
+                             result.experiment->question, table_of(result)));
+  }
+  const lab::MachineCard card = session.card();
+  output.write_json(lab::json_text(lab::to_json(card, session.rows())));
+  output.write_html(
+      lab::html_text({"weir lab", command_line(), date_text(), {}, card}, session.results()));
+  session.require_success();
+  return kDone;
+}
+
+struct ListCommand {
+  Output output;
+
+  int run() {
+    const std::vector<lab::Contender> contenders = load_contenders(lab::lab_options());
+    output.open();
+    std::string text = "experiments\n";
+    nlohmann::ordered_json experiments = nlohmann::ordered_json::array();
+    for (const lab::Experiment& experiment : lab::experiments()) {
+      nlohmann::ordered_json cases = nlohmann::ordered_json::array();
+      text += fmt::format("  {}: {}\n    idea: {}\n    expected: {}\n", experiment.name,
+                          experiment.question, experiment.source, experiment.expected);
+      for (const lab::Case& one : experiment.cases) {
+        text += fmt::format("    case {}: {}\n", one.name, one.about);
+        cases.push_back({{"name", one.name}, {"about", one.about}});
+      }
+      experiments.push_back({{"name", experiment.name},
+                             {"question", experiment.question},
+                             {"source", experiment.source},
+                             {"expected", experiment.expected},
+                             {"metric", experiment.metric.name},
+                             {"unit", experiment.metric.unit},
+                             {"cases", std::move(cases)},
+                             {"contenders", experiment.contenders}});
+    }
+    text += "\ncontenders\n";
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    std::size_t width = 0;
+    for (const lab::Contender& contender : contenders) {
+      width = std::max(width, contender.name.size());
+    }
+    for (const lab::Contender& contender : contenders) {
+      text += fmt::format("  {:{}}  {}\n", contender.name, width,
+                          contender.missing.empty() ? contender.about : contender.missing);
+      list.push_back(
+          {{"name", contender.name}, {"about", contender.about}, {"missing", contender.missing}});
+    }
+    output.print(text);
+    nlohmann::ordered_json document = lab::to_json(lab::machine_card(system_info()), {});
+    document["experiments"] = std::move(experiments);
+    document["contenders"] = std::move(list);
+    output.write_json(lab::json_text(document));
+    return kDone;
+  }
+};
+
+}  // namespace
+
+void add_lab(CLI::App& app, Action& chosen) {
+  auto command = std::make_shared<LabCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "lab", "Run experiments: weir beside its contenders, interleaved round by round");
+  sub->add_option("experiment", command->names, "Experiments to run; all of them without a name")
+      ->type_name("");
+  sub->add_flag("--quick", command->quick, "Short rounds: all experiments in under 20 s");
+  sub->add_option("--rounds", command->rounds, "Rounds to count, instead of 11 (7 with --quick)")
+      ->type_name("N")
+      ->check(check_rounds);
+  sub->add_option("--filter", command->filters,
+                  "Only cases or contenders that match this pattern; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command->output.add_json(*sub);
+  command->output.add_html(*sub, "");
+  sub->footer("Developers: WEIR_LAB_NO_DLOPEN=1 hides all contenders that are loaded at run time.");
+
+  auto list = std::make_shared<ListCommand>();
+  CLI::App* list_sub = sub->add_subcommand("list", "Name experiments, cases and contenders");
+  list->output.add_json(*list_sub);
+
+  sub->callback([command, list, list_sub, &chosen] {
+    if (list_sub->parsed()) {
+      chosen = [list] { return list->run(); };
+    } else {
+      chosen = [command] { return command->run(); };
+    }
+  });
+}
+
+}  // namespace weir::app

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// lab/experiments/experiments.hpp — the experiments there are. One file each beside this one; a new
+// one is added by a function here and a line in experiments.cpp.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "lab/harness/experiment.hpp"
+
+namespace weir::lab {
+
+[[nodiscard]] Experiment forward_experiment();
+[[nodiscard]] Experiment pair_experiment();
+[[nodiscard]] Experiment bulk_experiment();
+[[nodiscard]] Experiment cross_experiment();
+
+// In the order of `weir lab list`; live as long as the program.
+[[nodiscard]] std::span<const Experiment> experiments();
+
+// nullptr if there is none of that name.
+[[nodiscard]] const Experiment* find_experiment(const std::string& name);
+
+}  // namespace weir::lab

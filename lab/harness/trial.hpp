@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// lab/harness/trial.hpp — one contender set up for one workload, and what a round of it yields.
+// Plain types and one virtual class, so that a contender may live in a module loaded at run time.
+// Calls the C++ library only. Owns no thread: the runner calls lead() and follow() from its own
+// two pinned threads, always the same ones for the life of the process.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace weir {
+class Capture;
+}
+
+namespace weir::lab {
+
+// What a trial does between its allocations; one template each in lab/experiments.
+enum class Workload : unsigned char {
+  pair,     // one buffer out and back, one CPU
+  bulk,     // 64 buffers out and back, one CPU
+  cross,    // CPU A takes and writes 64 bytes, CPU B gives back
+  forward,  // CPU A receives, rewrites, transmits; CPU B completes
+};
+
+struct TrialSetup {
+  Workload workload = Workload::pair;
+  const Capture* capture = nullptr;  // forward only; outlives the trial
+  std::uint32_t buffers = 0;         // how many there are, where the contender is bounded
+};
+
+struct RoundSetup {
+  std::chrono::nanoseconds duration{0};
+  bool one_cpu = false;  // both threads share a CPU: yield instead of spinning
+};
+
+// A number of one round. `metric` and `unit` are static strings of the program or of a module that
+// is never unloaded.
+struct Reading {
+  const char* metric;
+  const char* unit;
+  double value;
+};
+
+struct Outcome {
+  std::vector<Reading> readings;
+  std::string fault;  // the contender did not do its work: what was wrong, one line
+};
+
+class Trial {
+ public:
+  virtual ~Trial() = default;
+
+  // Before a round, on the runner's thread; nothing else runs.
+  virtual void prepare(const RoundSetup& setup) = 0;
+  // The round itself: CPU A, and CPU B at the same time if two_sided().
+  virtual void lead() = 0;
+  virtual void follow() {}
+  [[nodiscard]] virtual bool two_sided() const = 0;
+  // After a round, on the runner's thread; nothing else runs.
+  virtual Outcome collect() = 0;
+};
+
+// A trial, or why there is none.
+struct TrialOrProblem {
+  std::unique_ptr<Trial> trial;
+  std::string problem;
+};
+
+}  // namespace weir::lab

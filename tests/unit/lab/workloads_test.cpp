@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT
+// Every workload on honest buffers and on broken ones: a workload that cannot tell them apart
+// measures nothing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lab/contenders/list_buffers.hpp"
+#include "lab/contenders/malloc_buffers.hpp"
+#include "lab/contenders/weir_buffers.hpp"
+#include "lab/experiments/trials.hpp"
+#include "lab/harness/crew.hpp"
+#include "weir/io/capture.hpp"
+
+namespace weir::lab {
+namespace {
+
+using HonestBuffers = ListBuffers<std::mutex, LockFor::burst>;
+
+// Hands every `period`-th buffer out twice.
+class DoubleBuffers : public OneByOne<DoubleBuffers>, public Plain {
+ public:
+  using Handle = std::byte*;
+  static constexpr unsigned kPeriod = 5;
+
+  explicit DoubleBuffers(std::size_t buffers) : honest_(buffers) {}
+  Handle alloc() noexcept {
+    if (++count_ % kPeriod == 0 && last_ != nullptr) {
+      return last_;
+    }
+    last_ = honest_.alloc();
+    return last_;
+  }
+  void free(Handle) noexcept {}  // what was handed out twice cannot come back twice
+  static std::byte* address(Handle buffer) noexcept { return buffer; }
+
+ private:
+  RoundRobinBuffers honest_;
+  unsigned count_ = 0;
+  Handle last_ = nullptr;
+};
+
+// Has only a few buffers and loses every one that comes back.
+class LeakyBuffers : public OneByOne<LeakyBuffers>, public Plain {
+ public:
+  using Handle = std::byte*;
+
+  explicit LeakyBuffers(std::size_t buffers) : honest_(buffers) {}
+  Handle alloc() noexcept { return honest_.alloc(); }
+  void free(Handle) noexcept {}
+  static std::byte* address(Handle buffer) noexcept { return buffer; }
+
+ private:
+  HonestBuffers honest_;
+};
+
+// Writes into the neighbour of what is given back, as an allocator does whose links lie in the wrong
+// block. Neighbours are in flight at the same time.
+class ScribblingBuffers : public OneByOne<ScribblingBuffers>, public Plain {
+ public:
+  using Handle = std::byte*;
+
+  explicit ScribblingBuffers(std::size_t buffers) : honest_(buffers), count_(buffers) {}
+  Handle alloc() noexcept { return honest_.alloc(); }
+  void free(Handle buffer) noexcept {
+    std::byte* const base = honest_.mapping().base();
+    const std::size_t index = static_cast<std::size_t>(buffer - base) / kBufferBytes;
+    std::fill_n(base + (index + 1) % count_ * kBufferBytes, kBufferBytes, std::byte{0xee});
+  }
+  static std::byte* address(Handle buffer) noexcept { return buffer; }
+
+ private:
+  RoundRobinBuffers honest_;
+  std::size_t count_;
+};
+
+const Capture& frames() {
+  static const Capture capture = [] {
+    static std::vector<std::vector<std::byte>> bytes;
+    std::vector<Capture::Frame> views;
+    for (std::size_t size : {60U, 61U, 200U, 1514U, 590U}) {
+      std::vector<std::byte> frame(size);
+      for (std::size_t i = 0; i < size; ++i) {
+        frame[i] = static_cast<std::byte>(i * 31 + size);
+      }
+      frame[12] = std::byte{0x88};  // an experimental type: addresses are all that is rewritten
+      frame[13] = std::byte{0xb5};
+      bytes.push_back(std::move(frame));
+    }
+    for (const auto& frame : bytes) {
+      views.emplace_back(frame);
+    }
+    return Capture::of(views);
+  }();
+  return capture;
+}
+
+// Three rounds on the crew; the last outcome, or the first with a fault.
+Outcome run(Trial& trial, Crew& crew) {
+  Outcome outcome;
+  for (int round = 0; round < 3 && outcome.fault.empty(); ++round) {
+    trial.prepare({std::chrono::milliseconds{5}, crew.cpus().shared()});
+    if (trial.two_sided()) {
+      crew.run([&] { trial.lead(); }, [&] { trial.follow(); });
+    } else {
+      crew.run([&] { trial.lead(); }, {});
+    }
+    outcome = trial.collect();
+  }
+  return outcome;
+}
+
+double reading(const Outcome& outcome, const std::string& metric) {
+  for (const Reading& r : outcome.readings) {
+    if (r.metric == metric) {
+      return r.value;
+    }
+  }
+  return -1;
+}
+
+constexpr std::uint32_t kBuffers = 4096;
+constexpr std::array kAll = {Workload::pair, Workload::bulk, Workload::cross, Workload::forward};
+
+template <class B>
+std::unique_ptr<Trial> trial_of(Workload workload, std::shared_ptr<B> buffers) {
+  return make_trial(TrialSetup{workload, &frames(), kBuffers}, std::move(buffers));
+}
+
+struct WorkloadTest : testing::TestWithParam<Workload> {
+  Crew two_cpus{choose_cpus()};
+};
+
+TEST_P(WorkloadTest, HonestBuffersGiveATimeAndNoFault) {
+  const auto trial = trial_of(GetParam(), std::make_shared<HonestBuffers>(kBuffers));
+  const Outcome outcome = run(*trial, two_cpus);
+  EXPECT_EQ(outcome.fault, "");
+  EXPECT_GT(reading(outcome, "time"), 0);
+}
+
+TEST_P(WorkloadTest, OneCpuIsEnough) {
+  const unsigned cpu = allowed_cpus().front();
+  Crew one_cpu({cpu, cpu});
+  const auto trial = trial_of(GetParam(), std::make_shared<HonestBuffers>(kBuffers));
+  const Outcome outcome = run(*trial, one_cpu);
+  EXPECT_EQ(outcome.fault, "");
+  EXPECT_GT(reading(outcome, "time"), 0);
+}
+
+TEST_P(WorkloadTest, ABufferHandedOutTwiceIsFound) {
+  const auto trial = trial_of(GetParam(), std::make_shared<DoubleBuffers>(kBuffers));
+  EXPECT_NE(run(*trial, two_cpus).fault, "");
+}
+
+TEST_P(WorkloadTest, AnAllocatorThatLosesItsBuffersIsFound) {
+  const auto trial = trial_of(GetParam(), std::make_shared<LeakyBuffers>(kBuffers));
+  EXPECT_NE(run(*trial, two_cpus).fault, "");
+}
+
+TEST_P(WorkloadTest, MallocTakesPart) {
+  const auto trial =
+      trial_of(GetParam(), std::make_shared<MallocBuffers>([](std::size_t n) { return std::malloc(n); },
+                                                           [](void* p) { std::free(p); }));
+  EXPECT_EQ(run(*trial, two_cpus).fault, "");
+}
+
+template <class B>
+void weir_takes_part(Workload workload, Crew& crew) {
+  Options options;
+  options.capacity = bytes(PageCount{kBuffers});
+  const auto pages = std::make_shared<PageAllocator>(options);
+  {
+    const auto trial = trial_of(workload, std::make_shared<B>(pages));
+    const Outcome outcome = run(*trial, crew);
+    EXPECT_EQ(outcome.fault, "");
+    EXPECT_GE(reading(outcome, "zone_lock_acquisitions"), 0);
+    EXPECT_GE(reading(outcome, "zone_lock_bound"), 0);
+  }
+  pages->drain_all();
+  EXPECT_EQ(pages->zone().census().out(), 0U) << "frames left outside after the trial";
+}
+
+TEST_P(WorkloadTest, WeirsPagesTakePart) { weir_takes_part<PageBuffers>(GetParam(), two_cpus); }
+TEST_P(WorkloadTest, WeirsFragmentsTakePart) { weir_takes_part<FragBuffers>(GetParam(), two_cpus); }
+TEST_P(WorkloadTest, WeirsPoolTakesPart) { weir_takes_part<PoolBuffers>(GetParam(), two_cpus); }
+
+std::string name_of(const testing::TestParamInfo<Workload>& one) {
+  switch (one.param) {
+    case Workload::pair: return "Pair";
+    case Workload::bulk: return "Bulk";
+    case Workload::cross: return "Cross";
+    case Workload::forward: break;
+  }
+  return "Forward";
+}
+INSTANTIATE_TEST_SUITE_P(All, WorkloadTest, testing::ValuesIn(kAll), name_of);
+
+struct ForwardTest : testing::Test {
+  Crew crew{choose_cpus()};
+};
+
+TEST_F(ForwardTest, ChangedBytesAreFound) {
+  const auto trial = trial_of(Workload::forward, std::make_shared<ScribblingBuffers>(kBuffers));
+  EXPECT_NE(run(*trial, crew).fault, "");
+}
+
+TEST_F(ForwardTest, FramesThatAreDroppedDoNotConfuseTheCheck) {
+  std::vector<std::byte> expired(60);
+  expired[12] = std::byte{0x08};  // IPv4 with a time to live of 1
+  expired[14] = std::byte{0x45};
+  expired[17] = std::byte{46};
+  expired[22] = std::byte{1};
+  std::vector<std::byte> too_long(4000);
+  std::vector<std::byte> good(80, std::byte{0x11});
+  const std::vector<Capture::Frame> views{expired, good, too_long, good};
+  const Capture capture = Capture::of(views);
+  const auto trial = make_trial(TrialSetup{Workload::forward, &capture, kBuffers},
+                                std::make_shared<HonestBuffers>(kBuffers));
+  const Outcome outcome = run(*trial, crew);
+  EXPECT_EQ(outcome.fault, "");
+  EXPECT_GT(reading(outcome, "packets"), 0);
+}
+
+TEST_F(ForwardTest, ACaptureOfWhichNothingCanBeForwardedIsAFault) {
+  std::vector<std::byte> runt(10);
+  const std::vector<Capture::Frame> views{runt};
+  const Capture capture = Capture::of(views);
+  const auto trial = make_trial(TrialSetup{Workload::forward, &capture, kBuffers},
+                                std::make_shared<HonestBuffers>(kBuffers));
+  EXPECT_NE(run(*trial, crew).fault.find("nothing"), std::string::npos);
+}
+
+TEST_F(ForwardTest, ACaptureOfGiantsIsAFault) {
+  std::vector<std::byte> giant(9000);
+  const std::vector<Capture::Frame> views{giant};
+  const Capture capture = Capture::of(views);
+  const auto trial = make_trial(TrialSetup{Workload::forward, &capture, kBuffers},
+                                std::make_shared<HonestBuffers>(kBuffers));
+  EXPECT_NE(run(*trial, crew).fault.find("no frame"), std::string::npos);
+}
+
+TEST_F(ForwardTest, TheRateIsPacketsOverTime) {
+  const auto trial = trial_of(Workload::forward, std::make_shared<HonestBuffers>(kBuffers));
+  const Outcome outcome = run(*trial, crew);
+  EXPECT_NEAR(reading(outcome, "rate") * reading(outcome, "time"), 1e9, 1);
+}
+
+// From several threads at once nothing is lost or doubled.
+TEST(ListBuffers, UnderASpinLockBuffersStayDistinct) {
+  ListBuffers<SpinLock, LockFor::each_buffer> buffers(512);
+  Crew crew(choose_cpus());
+  const auto churn = [&] {
+    std::array<std::byte*, 64> many{};
+    for (int i = 0; i < 2000; ++i) {
+      const std::size_t n = buffers.alloc_bulk(std::span<std::byte*>(many));
+      buffers.free_bulk(std::span<std::byte*>(many).first(n));
+    }
+  };
+  crew.run(churn, churn);
+  std::array<std::byte*, 600> all{};
+  ASSERT_EQ(buffers.alloc_bulk(std::span<std::byte*>(all)), 512U);
+  std::sort(all.begin(), all.begin() + 512);
+  EXPECT_EQ(std::adjacent_find(all.begin(), all.begin() + 512), all.begin() + 512);
+}
+
+}  // namespace
+}  // namespace weir::lab

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+// weir.hpp — everything a user of the library needs: pages, fragments, pools, packets.
+#pragma once
+
+#include "weir/frag/frag_cache.hpp"
+#include "weir/packet/packet.hpp"
+#include "weir/packet/packet_source.hpp"
+#include "weir/page/page_allocator.hpp"
+#include "weir/pool/page_pool.hpp"
