@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "lab/contenders/buffers.hpp"
-#include "lab/harness/tsan.hpp"
+#include "lab/harness/sanitizers.hpp"
 
 namespace weir::lab {
 

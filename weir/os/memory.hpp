@@ -24,12 +24,14 @@ class Memory {
   // Ends a reservation or mapping made by any call here.
   virtual void release(std::byte* base, Bytes size) noexcept = 0;
 
-  // Asks for (true) or against (false) transparent huge pages.
+  // Asks for (true) or against (false) transparent huge pages. unsupported when it asks for them and
+  // the kernel would give none to this range; forbidding them works on every kernel.
   virtual Error advise_huge(std::byte* base, Bytes size, bool on) = 0;
   // Touches every page now, so that a shortage is an Error here and no SIGBUS later.
   virtual Error populate(std::byte* base, Bytes size) = 0;
 
-  // Maps explicit huge pages of page_size (2 MiB or 1 GiB), private, backed at once.
+  // Maps explicit huge pages of page_size (2 MiB or 1 GiB), private, backed at once, its base
+  // aligned to page_size and to the largest page (4 MiB). denied: not enough of them are free.
   virtual Result<std::byte*> map_huge(Bytes size, Bytes page_size) = 0;
 
   // Creates a memfd of this size; huge_page 0 means base pages.
@@ -38,7 +40,8 @@ class Memory {
   virtual Result<std::byte*> map_file(int fd, Bytes size, Bytes align) = 0;
   virtual void close_file(int fd) noexcept = 0;
 
-  // Bytes of [base, base + size) that huge pages (transparent or explicit) back at this moment.
+  // Bytes of [base, base + size) that huge pages (transparent or explicit) back at this moment. An
+  // upper bound where the kernel has joined the range with a neighbour into one mapping.
   virtual Bytes huge_backed(const std::byte* base, Bytes size) = 0;
 };
 

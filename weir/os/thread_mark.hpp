@@ -25,16 +25,20 @@ extern constinit thread_local Atomic<std::uint32_t> t_marked_sections
 // stay until the lock is free again.
 class [[nodiscard]] ThreadMark {
  public:
-  WEIR_HOT ThreadMark() noexcept {
+  WEIR_HOT ThreadMark() noexcept { enter(); }
+  WEIR_HOT ~ThreadMark() { leave(); }
+  ThreadMark(const ThreadMark&) = delete;
+  ThreadMark& operator=(const ThreadMark&) = delete;
+
+  // For a section that begins and ends in different functions (the handlers around fork).
+  WEIR_HOT static void enter() noexcept {
     t_marked_sections.store(t_marked_sections.load(memory_order_relaxed) + 1, memory_order_relaxed);
     signal_fence();  // a handler that interrupts what follows sees the mark
   }
-  WEIR_HOT ~ThreadMark() {
+  WEIR_HOT static void leave() noexcept {
     signal_fence();  // a handler that sees no mark interrupts nothing above
     t_marked_sections.store(t_marked_sections.load(memory_order_relaxed) - 1, memory_order_relaxed);
   }
-  ThreadMark(const ThreadMark&) = delete;
-  ThreadMark& operator=(const ThreadMark&) = delete;
 };
 
 }  // namespace weir

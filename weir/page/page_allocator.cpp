@@ -145,13 +145,17 @@ PageAllocator::PageAllocator(const Options& options) {
   if (!extent) {
     raise(extent.error());
   }
-  Result<CachedZone*> zone =
-      zone_registry::open(source.get(), {*extent}, options, topology().cpu_limit);
-  if (!zone) {
+  try {
+    Result<CachedZone*> zone =
+        zone_registry::open(source.get(), {*extent}, options, topology().cpu_limit);
+    if (!zone) {
+      raise(zone.error());
+    }
+    zone_ = *zone;
+  } catch (...) {  // the heap may be exhausted, too
     source->give_back(*extent);
-    raise(zone.error());
+    throw;
   }
-  zone_ = *zone;
   static_cast<void>(source.release());  // the zone's from here on
   *effective_ = read_back(*zone_, options, false);
 }

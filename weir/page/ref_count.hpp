@@ -18,6 +18,9 @@ namespace weir {
 // One more reference on a page that the caller already holds one on. False at the limit; then
 // nothing changed. Any thread; one atomic addition.
 [[nodiscard]] WEIR_HOT bool ref(Page* page, std::uint32_t n = 1) noexcept {
+  if (n >= kMaxRefs) [[unlikely]] {
+    return false;  // and the sum below cannot reach into the flags
+  }
   // relaxed: the caller's own reference keeps the page; nothing is published by taking another.
   const std::uint32_t before = page->word.fetch_add(n, memory_order_relaxed);
   if ((before & kRefMask) + n > kMaxRefs) [[unlikely]] {

@@ -47,12 +47,15 @@ void mark_live(Page* page) noexcept {
 }
 
 void verify_release(Page* page, Order order) noexcept {
-  if (const Order actual = order_of(page); actual != order) {
-    report_wrong_order(index_of(page), order, actual);
-  }
-  FrameState seen = FrameState::kLive;
-  if (page->state.compare_exchange_strong(seen, FrameState::kTaken, memory_order_relaxed)) {
-    return;
+  // State before order: the order of a free block is not that of the page it once was.
+  FrameState seen = page->state.load(memory_order_relaxed);
+  if (seen == FrameState::kLive) {
+    if (const Order actual = order_of(page); actual != order) {
+      report_wrong_order(index_of(page), order, actual);
+    }
+    if (page->state.compare_exchange_strong(seen, FrameState::kTaken, memory_order_relaxed)) {
+      return;
+    }
   }
   switch (seen) {
     case FrameState::kAbsent:

@@ -14,6 +14,10 @@ namespace weir {
 
 Error CachedZone::open(std::uint16_t id, Source* source, std::vector<Extent> extents,
                        const Options& options, std::uint32_t lists) {
+  // A thread that gave back the last page of the zone that was here before may be on its way out
+  // through maybe_leave_shortage().
+  const ThreadMark mark;
+  const LockGuard guard{shortage_lock_};
   PageCount managed{0};
   pieces_.clear();
   pieces_.reserve(extents.size());
@@ -48,7 +52,8 @@ Error CachedZone::open(std::uint16_t id, Source* source, std::vector<Extent> ext
   id_ = id;
   source_ = source;
   free_order0_ = options.free_order0;
-  leave_above_ = std::min(zone_.watermarks().low.value, managed.value / 8);
+  leave_above_.store(std::min(zone_.watermarks().low.value, managed.value / 8),
+                     memory_order_relaxed);
   waiters_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
   detached_.store(false, memory_order_relaxed);
@@ -170,7 +175,8 @@ void CachedZone::enter_shortage() noexcept {
 void CachedZone::maybe_leave_shortage() noexcept {
   const auto may_leave = [this] {
     return in_shortage() && waiters_.load(memory_order_relaxed) == 0 &&
-           zone_.free_pages() >= leave_above_ && !retired_.load(memory_order_relaxed) &&
+           zone_.free_pages() >= leave_above_.load(memory_order_relaxed) &&
+           !retired_.load(memory_order_relaxed) &&
            !detached();
   };
   if (!may_leave() || thread_is_marked()) {
@@ -200,23 +206,24 @@ void CachedZone::free_slow(PageIndex page, Order order) noexcept {
     return;
   }
   const unsigned list = kListOfOrder[order.value];
+  bool kept = false;
   if (!thread_is_marked() && list != kNoList && lists_.capacity(list) != 0 && !in_shortage() &&
       (list != 0 || free_order0_ == FreeOrder0::list)) {
     const ThreadMark mark;
     if (Hand* hand = pick_up()) {
       lists_.spill_into(*hand, list, blocks_per_move(order.value, lists_.cluster()));
-      const bool kept = lists_.push(list, page);
+      kept = lists_.push(list, page);
       if (!hand->empty()) {
         zone_.give_hand(*hand);
       }
       put_down(*hand);
-      if (kept) {
-        maybe_close();  // what was in the hand may have been the last to come home
-        return;
-      }
     }
   }
-  free_to_engine(page, order);
+  if (kept) {
+    maybe_close();  // what was in the hand may have been the last to come home
+  } else {
+    free_to_engine(page, order);
+  }
 }
 
 std::size_t CachedZone::alloc_bulk(PageIndex* out, std::size_t n, TakeRights rights) noexcept {
@@ -375,10 +382,16 @@ PercpuCounterValues CachedZone::percpu_counters() const noexcept {
   return sum;
 }
 
-void CachedZone::lock_for_fork() noexcept {
-  shortage_lock_.lock();
-  lists_.lock_for_fork();
-  zone_.lock_for_fork();
+bool CachedZone::try_lock_for_fork() noexcept {
+  if (!shortage_lock_.try_lock()) {
+    return false;
+  }
+  if (!lists_.try_lock_for_fork()) {
+    shortage_lock_.unlock();
+    return false;
+  }
+  zone_.lock_for_fork();  // its holder is marked and waits for nothing
+  return true;
 }
 
 void CachedZone::unlock_in_parent() noexcept {

@@ -108,7 +108,9 @@ class CachedZone {
   [[nodiscard]] Census census() noexcept;
   [[nodiscard]] PercpuCounterValues percpu_counters() const noexcept;
 
-  void lock_for_fork() noexcept;
+  // Drain lock, lists, zone lock, in this order. False, holding nothing, when one of them is not to
+  // be had soon: its holder may be waiting, in a signal handler, for something the caller holds.
+  [[nodiscard]] bool try_lock_for_fork() noexcept;
   void unlock_in_parent() noexcept;
   void unlock_in_child() noexcept;
 
@@ -135,7 +137,7 @@ class CachedZone {
   PageLists lists_;
   std::uint16_t id_ = 0;
   FreeOrder0 free_order0_ = FreeOrder0::list;
-  std::uint64_t leave_above_ = 0;  // frames free in the engine that end a shortage
+  Atomic<std::uint64_t> leave_above_{0};  // frames free in the engine that end a shortage
 
   Zone zone_;
   Hand hands_[kHands];

@@ -217,10 +217,16 @@ std::uint64_t PageLists::cached(std::uint32_t cpu) const noexcept {
   return frames;
 }
 
-void PageLists::lock_for_fork() noexcept {
+bool PageLists::try_lock_for_fork() noexcept {
   for (std::uint32_t cpu = 0; cpu < lists_; ++cpu) {
-    static_cast<void>(blocks_[cpu].lock.lock());
+    if (!blocks_[cpu].lock.lock_soon()) {
+      while (cpu != 0) {
+        blocks_[--cpu].lock.unlock();
+      }
+      return false;
+    }
   }
+  return true;
 }
 
 void PageLists::unlock_after_fork() noexcept {

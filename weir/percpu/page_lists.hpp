@@ -98,7 +98,8 @@ class PageLists {
     return values_of(blocks_[cpu].counters);
   }
 
-  void lock_for_fork() noexcept;
+  // False when a list stays held for long; then none is.
+  [[nodiscard]] bool try_lock_for_fork() noexcept;
   void unlock_after_fork() noexcept;
 
  private:

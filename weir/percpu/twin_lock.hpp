@@ -54,6 +54,20 @@ class TwinLock {
     }
   }
 
+  // For whoever must not wait while it holds other locks: false when a while was not enough.
+  [[nodiscard]] bool lock_soon() noexcept {
+    for (std::uint32_t spin = 0; spin < kSpins; ++spin) {
+      std::uintptr_t seen = 0;
+      // pairs: unlock release
+      if (holder_.compare_exchange_strong(seen, thread_token(), memory_order_acquire,
+                                          memory_order_relaxed)) {
+        return true;
+      }
+      cpu_pause();
+    }
+    return false;
+  }
+
   // Whether this very thread is inside: we are in a signal handler that interrupted it.
   [[nodiscard]] bool held_by_caller() const noexcept {
     return holder_.load(memory_order_relaxed) == thread_token();

@@ -2,6 +2,7 @@
 #include "weir/percpu/zone_registry.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <new>
 
@@ -35,9 +36,32 @@ void for_each_used(F&& visit) {
   }
 }
 
+bool lock_zones() {
+  for (std::uint16_t id = 1; id < kMaxZones; ++id) {
+    if (g_book.used[id] && !g_slots[id].try_lock_for_fork()) {
+      while (--id != 0) {
+        if (g_book.used[id]) {
+          g_slots[id].unlock_in_parent();
+        }
+      }
+      return false;
+    }
+  }
+  return true;
+}
+
 void before_fork() {
-  g_book.lock.lock();
-  for_each_used([](CachedZone& zone) { zone.lock_for_fork(); });
+  ThreadMark::enter();
+  // Never waits for a list while it holds anything: the list may belong to a thread whose signal
+  // handler waits for just that.
+  for (;;) {
+    g_book.lock.lock();
+    if (lock_zones()) {
+      break;
+    }
+    g_book.lock.unlock();
+    ::sched_yield();
+  }
   frame_table::lock_for_fork();
 }
 
@@ -45,12 +69,14 @@ void after_fork_in_parent() {
   frame_table::unlock_after_fork();
   for_each_used([](CachedZone& zone) { zone.unlock_in_parent(); });
   g_book.lock.unlock();
+  ThreadMark::leave();
 }
 
 void after_fork_in_child() {
   frame_table::unlock_after_fork();
   for_each_used([](CachedZone& zone) { zone.unlock_in_child(); });
   g_book.lock.unlock();
+  ThreadMark::leave();
 }
 
 }  // namespace

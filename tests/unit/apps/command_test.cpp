@@ -11,8 +11,8 @@ TEST(Command, RoundsAreAWholeNumberFromOneOn) {
   for (const char* good : {"1", "7", "1001"}) {
     EXPECT_EQ(check_rounds(good), "") << good;
   }
-  for (const char* bad : {"0", "-1", "1002", "7.5", "seven", "", " 7", "7 ", "0x7",
-                          "18446744073709551617"}) {
+  for (const char* bad :
+       {"0", "-1", "1002", "7.5", "seven", "", " 7", "7 ", "0x7", "18446744073709551617"}) {
     EXPECT_NE(check_rounds(bad), "") << bad;
   }
 }

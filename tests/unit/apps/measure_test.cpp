@@ -47,9 +47,9 @@ struct SelectTest : testing::Test {
 using Lines = std::vector<std::string>;
 
 TEST_F(SelectTest, WithoutFilterEverythingRuns) {
-  EXPECT_EQ(selected({}), (Lines{"forward/mix: weir.pool weir.page glibc",
-                                 "forward/small: weir.pool weir.page glibc",
-                                 "pair/page: weir.page glibc"}));
+  EXPECT_EQ(selected({}),
+            (Lines{"forward/mix: weir.pool weir.page glibc",
+                   "forward/small: weir.pool weir.page glibc", "pair/page: weir.page glibc"}));
 }
 
 TEST_F(SelectTest, AContenderIsKeptWhereverItTakesPart) {
@@ -57,9 +57,9 @@ TEST_F(SelectTest, AContenderIsKeptWhereverItTakesPart) {
 }
 
 TEST_F(SelectTest, AGlobMatchesSeveral) {
-  EXPECT_EQ(selected({"weir.*"}), (Lines{"forward/mix: weir.pool weir.page",
-                                         "forward/small: weir.pool weir.page",
-                                         "pair/page: weir.page"}));
+  EXPECT_EQ(selected({"weir.*"}),
+            (Lines{"forward/mix: weir.pool weir.page", "forward/small: weir.pool weir.page",
+                   "pair/page: weir.page"}));
 }
 
 TEST_F(SelectTest, ACaseIsKeptWithAllItsContenders) {
@@ -69,9 +69,9 @@ TEST_F(SelectTest, ACaseIsKeptWithAllItsContenders) {
 }
 
 TEST_F(SelectTest, SeveralFiltersAddUp) {
-  EXPECT_EQ(selected({"pair/page", "weir.pool"}),
-            (Lines{"forward/mix: weir.pool", "forward/small: weir.pool",
-                   "pair/page: weir.page glibc"}));
+  EXPECT_EQ(
+      selected({"pair/page", "weir.pool"}),
+      (Lines{"forward/mix: weir.pool", "forward/small: weir.pool", "pair/page: weir.page glibc"}));
 }
 
 TEST_F(SelectTest, AFilterThatMatchesNothingIsBadUsageAlsoBesideOneThatDoes) {

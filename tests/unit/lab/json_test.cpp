@@ -15,8 +15,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const MachineCard kCard{"Some CPU",  2,        "6.1.0",
-                        "GNU 12.2.0", "Release", "0123456789ab",
+const MachineCard kCard{"Some CPU",
+                        2,
+                        "6.1.0",
+                        "GNU 12.2.0",
+                        "Release",
+                        "0123456789ab",
                         {{"lists", "locked"}, {"page size", "4 KiB"}}};
 const Row kRow{"forward", "mix", "weir.pool", "rate", "packets/s", 1.5, 1, 2, 7};
 

@@ -83,8 +83,8 @@ struct RunnerTest : testing::Test {
 
 TEST_F(RunnerTest, ContendersAreInterleavedAndTheStartRotates) {
   const CaseResult result = run({contender("a"), contender("b"), contender("c")});
-  EXPECT_EQ(diary.slots, (std::vector<std::string>{"a", "b", "c", "b", "c", "a", "c", "a", "b", "a",
-                                                   "b", "c"}));
+  EXPECT_EQ(diary.slots,
+            (std::vector<std::string>{"a", "b", "c", "b", "c", "a", "c", "a", "b", "a", "b", "c"}));
   EXPECT_EQ(result.rounds, 3U);
   EXPECT_EQ(result.fault, "");
 }

@@ -59,8 +59,17 @@ TEST(Statistics, IntervalHasTheRanksOfTheSignTest) {
     int rounds;
     double low;
   };
-  for (const Expected e : {Expected{6, 1}, {7, 1}, {8, 1}, {9, 2}, {11, 2}, {12, 3}, {14, 3},
-                           {15, 4}, {20, 6}, {25, 8}, {100, 40}}) {
+  for (const Expected e : {Expected{6, 1},
+                           {7, 1},
+                           {8, 1},
+                           {9, 2},
+                           {11, 2},
+                           {12, 3},
+                           {14, 3},
+                           {15, 4},
+                           {20, 6},
+                           {25, 8},
+                           {100, 40}}) {
     const auto interval = median_interval_95(one_to(e.rounds));
     ASSERT_TRUE(interval.has_value()) << e.rounds;
     EXPECT_EQ(interval->low, e.low) << e.rounds;

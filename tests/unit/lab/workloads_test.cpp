@@ -164,9 +164,9 @@ TEST_P(WorkloadTest, AnAllocatorThatLosesItsBuffersIsFound) {
 }
 
 TEST_P(WorkloadTest, MallocTakesPart) {
-  const auto trial =
-      trial_of(GetParam(), std::make_shared<MallocBuffers>([](std::size_t n) { return std::malloc(n); },
-                                                           [](void* p) { std::free(p); }));
+  const auto trial = trial_of(
+      GetParam(), std::make_shared<MallocBuffers>([](std::size_t n) { return std::malloc(n); },
+                                                  [](void* p) { std::free(p); }));
   EXPECT_EQ(run(*trial, two_cpus).fault, "");
 }
 
@@ -192,10 +192,14 @@ TEST_P(WorkloadTest, WeirsPoolTakesPart) { weir_takes_part<PoolBuffers>(GetParam
 
 std::string name_of(const testing::TestParamInfo<Workload>& one) {
   switch (one.param) {
-    case Workload::pair: return "Pair";
-    case Workload::bulk: return "Bulk";
-    case Workload::cross: return "Cross";
-    case Workload::forward: break;
+    case Workload::pair:
+      return "Pair";
+    case Workload::bulk:
+      return "Bulk";
+    case Workload::cross:
+      return "Cross";
+    case Workload::forward:
+      break;
   }
   return "Forward";
 }
