@@ -25,8 +25,8 @@ function(weir_lab)
     "${PROJECT_SOURCE_DIR}/lab/harness/*.cpp"
     "${PROJECT_SOURCE_DIR}/lab/experiments/*.cpp"
     "${PROJECT_SOURCE_DIR}/lab/contenders/*.cpp")
-  if(NOT fmt_FOUND OR NOT nlohmann_json_FOUND)
-    message(STATUS "weir: fmt or nlohmann_json not found, lab and command are left out")
+  if(NOT fmt_FOUND OR NOT nlohmann_json_FOUND OR NOT PCAP_FOUND)
+    message(STATUS "weir: fmt, nlohmann_json or libpcap not found, lab and command are left out")
     return()
   endif()
   add_library(weir-lab STATIC ${sources})

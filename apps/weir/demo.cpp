@@ -31,6 +31,22 @@ const std::vector<std::string> kDemoContenders = {"weir.pool",  "dpdk.mempool", 
                                                   "jemalloc",   "tcmalloc",       "glibc",
                                                   "mutex-list", "mutex-list+bulk"};
 
+std::string headline(const lab::CaseResult& result, const lab::ContenderResult& c) {
+  const std::string packets = fmt::format("{} forwarded {} packets in {} rounds", c.name,
+                                          lab::count_text(c.sum("packets")), result.rounds);
+  const lab::ContenderResult* best = lab::best_other(result, c);
+  if (best == nullptr) {
+    return packets + ".";
+  }
+  const lab::PairedRatio ratio = lab::ratio(result, c, *best);
+  const std::string interval = ratio.interval
+                                   ? fmt::format(" (95 % interval {:.2f} to {:.2f})",
+                                                 ratio.interval->low, ratio.interval->high)
+                                   : "";
+  return fmt::format("{}, at {:.2f} times the rate of the best other contender, {}{}.", packets,
+                     ratio.median, best->name, interval);
+}
+
 // Weir's counters over all counted rounds, in sentences.
 std::vector<std::string> sentences(const lab::CaseResult& result) {
   std::vector<std::string> lines;
@@ -42,8 +58,7 @@ std::vector<std::string> sentences(const lab::CaseResult& result) {
     const double holds = c.sum("zone_lock_acquisitions");
     const double crossing = c.sum("zone_frames_crossing");
     const double bound = c.sum("zone_lock_bound");
-    lines.push_back(fmt::format("{} forwarded {} packets in {} rounds.", c.name,
-                                lab::count_text(packets), result.rounds));
+    lines.push_back(headline(result, c));
     const double from_ring = c.sum("pool_from_ring");
     const double refilled = from_ring + c.sum("pool_from_allocator");
     if (refilled > 0) {

@@ -42,6 +42,8 @@ th { color: var(--soft); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td.remark { text-align: left; color: var(--soft); white-space: normal; }
 tr.weir td:first-child { color: var(--weir); font-weight: 600; }
+details { margin: .8rem 0; }
+summary { cursor: pointer; color: var(--soft); }
 svg { display: block; width: 100%; height: auto; margin: .8rem 0; }
 svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
 svg text.soft { fill: var(--soft); }
@@ -57,7 +59,9 @@ constexpr double kLabelWidth = 250;
 constexpr double kValueWidth = 90;
 constexpr double kRowHeight = 30;
 constexpr double kAxisHeight = 26;
-constexpr double kLogFrom = 25;  // bars that differ by more are drawn on a logarithmic scale
+// Times that differ by more are drawn on a logarithmic scale; rates never, for their small bars say
+// what they should.
+constexpr double kLogFrom = 25;
 
 const char* class_of(Side side) {
   switch (side) {
@@ -74,8 +78,8 @@ const char* class_of(Side side) {
 // Where a value lies between the left and the right end of the bars.
 class Scale {
  public:
-  Scale(double least, double most)
-      : log_(least > 0 && most / least > kLogFrom),
+  Scale(double least, double most, bool may_be_logarithmic)
+      : log_(may_be_logarithmic && least > 0 && most / least > kLogFrom),
         from_(log_ ? std::floor(std::log10(least)) : 0),
         to_(log_ ? std::ceil(std::log10(most)) : nice_end(most)) {}
 
@@ -143,7 +147,8 @@ void add_chart(std::string& out, const CaseResult& result, const std::vector<Bar
   const auto low = [](const Bar& a, const Bar& b) { return a.shown.low < b.shown.low; };
   const auto high = [](const Bar& a, const Bar& b) { return a.shown.high < b.shown.high; };
   const Scale scale(std::min_element(bars.begin(), bars.end(), low)->shown.low,
-                    std::max_element(bars.begin(), bars.end(), high)->shown.high);
+                    std::max_element(bars.begin(), bars.end(), high)->shown.high,
+                    !metric.higher_is_better);
   const double bottom = kRowHeight * static_cast<double>(bars.size()) + 6;
   fmt::format_to(o,
                  "<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{} of each "

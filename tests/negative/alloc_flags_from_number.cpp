@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Rights are named, not numbered.
-// expect: (cannot convert|could not convert|no viable conversion|no matching)
+// expect: (cannot convert|cannot initialize)
 #include "weir/page/page_allocator.hpp"
 
 weir::PageRef zeroed(weir::PageAllocator& pages) {

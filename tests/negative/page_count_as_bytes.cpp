@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A number of frames is no length: the conversion has a name.
-// expect: (cannot convert|could not convert|no viable conversion|no matching)
+// expect: no (known conversion|match for)
 #include "weir/page/page_allocator.hpp"
 
 weir::Options sized(weir::PageCount frames) {

@@ -28,8 +28,8 @@ inline constexpr bool kCanInterrupt = true;
 
 namespace interrupt_detail {
 
-inline std::uint64_t g_steps = 0;     // instructions so far
-inline std::uint64_t g_at = 0;        // the one after which the handler's body runs; 0 = each
+inline std::uint64_t g_steps = 0;  // instructions so far
+inline std::uint64_t g_at = 0;     // the one after which the handler's body runs; 0 = each
 inline const std::function<void()>* g_body = nullptr;
 
 #if defined(__x86_64__)
@@ -47,13 +47,13 @@ inline void on_trap(int, siginfo_t*, void* context) {
 // Below the red zone: the functions around may keep values there.
 inline void trap_on() {
   asm volatile(
-      "lea -128(%%rsp), %%rsp\n pushfq\n orq $0x100, (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp"
-      ::: "memory", "cc");
+      "lea -128(%%rsp), %%rsp\n pushfq\n orq $0x100, (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp" ::
+          : "memory", "cc");
 }
 inline void trap_off() {
   asm volatile(
-      "lea -128(%%rsp), %%rsp\n pushfq\n andq $~0x100, (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp"
-      ::: "memory", "cc");
+      "lea -128(%%rsp), %%rsp\n pushfq\n andq $~0x100, (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp" ::
+          : "memory", "cc");
 }
 #else
 inline void trap_on() {}

@@ -31,7 +31,7 @@ TEST(Interrupt, ReachesEveryPlaceOfABodyOnce) {
     ASSERT_LT(k, 10'000U);
   }
   EXPECT_EQ(calls, static_cast<int>(k - 1));
-  EXPECT_TRUE(seen.contains({1, 0}));   // between the two stores
+  EXPECT_TRUE(seen.contains({1, 0}));  // between the two stores
   EXPECT_TRUE(seen.contains({0, 0}));
   EXPECT_TRUE(seen.contains({1, 1}));
 }
@@ -62,9 +62,11 @@ TEST(Interrupt, LeavesNoTrapBehind) {
     GTEST_SKIP() << "no single steps here";
   }
   int calls = 0;
-  EXPECT_TRUE(interrupt_at(3, [] {}, [&] { ++calls; }));
+  EXPECT_TRUE(interrupt_at(
+      3, [] {}, [&] { ++calls; }));
   EXPECT_EQ(calls, 1);
-  EXPECT_FALSE(interrupt_at(1'000'000, [] {}, [&] { ++calls; }));
+  EXPECT_FALSE(interrupt_at(
+      1'000'000, [] {}, [&] { ++calls; }));
   volatile int sum = 0;
   for (int i = 0; i < 1000; ++i) {
     sum = sum + i;  // a trap here would end the process

@@ -53,7 +53,8 @@ class SideTable {
     }
     const auto mark = static_cast<std::uint8_t>(order.value + 1);
     for (std::uint32_t i = 0; i < frames_in(order); ++i) {
-      if (marks_[at(page) + i].exchange(0, std::memory_order_relaxed) != (i == 0 ? mark : kInside)) {
+      if (marks_[at(page) + i].exchange(0, std::memory_order_relaxed) !=
+          (i == 0 ? mark : kInside)) {
         return violation("given back but not handed out so", page, order);
       }
     }

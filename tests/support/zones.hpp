@@ -109,10 +109,10 @@ class OnCpu {
   cpu_set_t before_{};
 };
 
-#define WEIR_NEEDS_CPUS(n)                                            \
-  if (!::weir::test::OnCpu::can(n)) {                                 \
-    GTEST_SKIP() << "CPUs 0.." << (n) - 1 << " are needed";           \
-  }                                                                   \
+#define WEIR_NEEDS_CPUS(n)                                \
+  if (!::weir::test::OnCpu::can(n)) {                     \
+    GTEST_SKIP() << "CPUs 0.." << (n)-1 << " are needed"; \
+  }                                                       \
   static_assert(true, "")
 
 // What a test takes from a zone until nothing is left.

@@ -25,7 +25,7 @@ namespace weir {
 enum class AllocFlags : unsigned char {
   none = 0,
   zero = 1,     // the page reads as zero
-  no_wait = 2,  // may be refused while another thread has frames in hand
+  no_wait = 2,  // may be refused while frames lie on other CPUs' lists or in other threads' hands
   reserve = 4,  // may take the reserve
 };
 [[nodiscard]] constexpr AllocFlags operator|(AllocFlags a, AllocFlags b) noexcept {
@@ -63,7 +63,7 @@ class PageAllocator {
   PageAllocator& operator=(const PageAllocator&) = delete;
 
   // One page of 2^order frames, or empty. A refusal means that no such block was free anywhere,
-  // per-CPU lists included (with no_wait: or only in another thread's hands).
+  // per-CPU lists included (with no_wait: neither on this CPU's list nor in the engine).
   [[nodiscard]] PageRef alloc(Order order = Order{0},
                               AllocFlags flags = AllocFlags::none) noexcept {
     return PageRef{alloc_page(order, flags)};

@@ -109,6 +109,11 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights, PageIndex why) 
       }
     }
   }
+  if (rights.no_wait) {
+    // What others have on their lists or in hand is not looked for.
+    bool none_in_hand = false;
+    return zone_.take_or_tell(order, rights.reserve, hands_in_use_, true, none_in_hand);
+  }
   const PageIndex page = zone_.take(order, rights.reserve);
   if (page != kNoPage) {
     maybe_leave_shortage();
@@ -130,8 +135,8 @@ PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept
       enter_shortage();
     }
     bool none_in_hand = false;
-    page = zone_.take_or_tell(order, rights.reserve, hands_in_use_, rights.no_wait, none_in_hand);
-    if (page != kNoPage || none_in_hand || rights.no_wait) {
+    page = zone_.take_or_tell(order, rights.reserve, hands_in_use_, false, none_in_hand);
+    if (page != kNoPage || none_in_hand) {
       break;
     }
     // Somebody carries pages: a few hundred instructions, unless it lost its CPU.

@@ -29,7 +29,7 @@ namespace weir {
 // What a request may do beyond the ordinary.
 struct TakeRights {
   bool reserve = false;  // may take the reserve
-  bool no_wait = false;  // rather be refused than wait for another thread's hand
+  bool no_wait = false;  // rather be refused than stop other CPUs' lists and wait for hands
 };
 
 class CachedZone {

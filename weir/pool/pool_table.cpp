@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "weir/pool/pool_table.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -15,9 +17,32 @@ namespace {
 Lock g_claim_lock;                       // one claim at a time
 Atomic<std::uint32_t> g_blocks_made{0};  // blocks that ever existed; written under g_claim_lock
 
+template <class F>
+void for_each_block(F&& visit) noexcept {
+  for (std::uint32_t id = 0; id < g_blocks_made.load(memory_order_relaxed); ++id) {
+    visit(pool_block(id));
+  }
+}
+
+// Nobody is inside a pool's lock while the process is copied, so that the child can put what it
+// inherited. Registered after the zones' handlers, these run before them: pool locks come first.
+void before_fork() noexcept {
+  g_claim_lock.lock();
+  for_each_block([](PoolBlock& block) { block.ring.producer_lock().lock(); });
+}
+
+void after_fork() noexcept {
+  for_each_block([](PoolBlock& block) { block.ring.producer_lock().unlock(); });
+  g_claim_lock.unlock();
+}
+
 PoolBlock* make_block(std::uint32_t id) noexcept {
   if (id == 0) {
     set_pool_page_hook(pool_page_hook);
+    // Without memory for the handlers a child may find a lock held for ever: no pool, then.
+    if (::pthread_atfork(&before_fork, &after_fork, &after_fork) != 0) {
+      return nullptr;
+    }
   }
   auto* block = new (g_pool_blocks + std::size_t{id} * sizeof(PoolBlock)) PoolBlock;
   block->tag = id;                                    // generation 0: no page bears it
@@ -53,6 +78,10 @@ PoolBlock* claim_pool_block(std::uint32_t ring, bool& full) noexcept {
   const std::uint32_t made = blocks_made();
   for (std::uint32_t id = 0; id < kMaxPools; ++id) {
     PoolBlock* block = id < made ? &pool_block(id) : make_block(id);
+    if (block == nullptr) {
+      full = false;
+      return nullptr;
+    }
     LockGuard guard(block->ring.producer_lock());
     if (block->phase == PoolPhase::kFree) {
       full = false;

@@ -103,10 +103,16 @@ TEST_F(HtmlReportTest, BarsStayInsideTheChart) {
   EXPECT_EQ(bars, 2U);
 }
 
-TEST_F(HtmlReportTest, FarApartFiguresAreDrawnOnALogarithmicScaleAndItSaysSo) {
+TEST_F(HtmlReportTest, FarApartTimesAreDrawnOnALogarithmicScaleAndItSaysSo) {
+  experiment.metric = {"rate", "ns", "ns", 1, false};
   EXPECT_EQ(html_text(report, {&result, 1}).find("Logarithmic"), std::string::npos);
   result.contenders[1].series[0].values.assign(7, 1e4);
   EXPECT_NE(html_text(report, {&result, 1}).find("Logarithmic"), std::string::npos);
+}
+
+TEST_F(HtmlReportTest, RatesAreAlwaysDrawnFromZero) {
+  result.contenders[1].series[0].values.assign(7, 1e4);
+  EXPECT_EQ(html_text(report, {&result, 1}).find("Logarithmic"), std::string::npos);
 }
 
 TEST_F(HtmlReportTest, ACaseCutShortSaysSo) {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "tests/support/process.hpp"
+#include "tests/support/address_space.hpp"
 #include "weir/page/page_allocator.hpp"
 
 namespace {
@@ -31,9 +31,6 @@ thread_local std::uint64_t t_failing = 0;
 namespace weir {
 namespace {
 
-// Mappings of the process; sanitizers make some of their own at any time.
-std::size_t mappings() { return test::kSanitized ? 0 : test::mapping_count(); }
-
 TEST(PageAllocator, ConstructionThatRunsOutOfHeapLeavesNothingBehind) {
   alignas(kFrameBytes) static std::byte memory[30][kFrameBytes];
   const std::vector<std::span<std::byte>> pieces{{memory[0], 10 * kFrameBytes},
@@ -45,22 +42,24 @@ TEST(PageAllocator, ConstructionThatRunsOutOfHeapLeavesNothingBehind) {
   for (int kind = 0; kind < 3; ++kind) {
     std::uint64_t k = 0;
     for (bool failed = true; failed;) {
-      const std::size_t mapped = mappings();
-      t_failing = t_allocations + ++k;
-      failed = false;
-      try {
-        if (kind == 2) {
-          const PageAllocator pages(std::span<const std::span<std::byte>>(pieces), {});
-        } else {
-          const PageAllocator pages(
-              {.capacity = 5_MiB,
-               .source = kind == 0 ? SourceChoice::anonymous : SourceChoice::memfd});
+      ++k;
+      const auto construct = [&] {
+        failed = false;
+        t_failing = t_allocations + k;
+        try {
+          if (kind == 2) {
+            const PageAllocator pages(std::span<const std::span<std::byte>>(pieces), {});
+          } else {
+            const PageAllocator pages(
+                {.capacity = 5_MiB,
+                 .source = kind == 0 ? SourceChoice::anonymous : SourceChoice::memfd});
+          }
+        } catch (const std::bad_alloc&) {
+          failed = true;
         }
-      } catch (const std::bad_alloc&) {
-        failed = true;
-      }
-      t_failing = 0;
-      ASSERT_EQ(mappings(), mapped) << "kind " << kind << " allocation " << k;
+        t_failing = 0;
+      };
+      ASSERT_FALSE(test::leaves_memory_mapped(construct)) << "kind " << kind << " allocation " << k;
       ASSERT_EQ(zone_registry::count(), 0U) << "kind " << kind << " allocation " << k;
       ASSERT_EQ(test::file_count(), files) << "kind " << kind << " allocation " << k;
     }

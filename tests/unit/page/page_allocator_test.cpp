@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/picture.hpp"
+#include "tests/support/address_space.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/zones.hpp"
 #include "weir/base/failpoint.hpp"
@@ -34,9 +34,6 @@ constexpr Options kSmall{.capacity = 16_MiB};
 constexpr std::size_t kFrames = 4096;
 
 std::uint64_t out(PageAllocator& pages) { return pages.zone().census().out(); }
-
-// Mappings of the process; sanitizers make some of their own at any time.
-std::size_t mappings() { return test::kSanitized ? 0 : test::mapping_count(); }
 
 // ---- alloc ---------------------------------------------------------------------------------------
 
@@ -411,8 +408,8 @@ TEST(PageOf, FindsThePageOfEveryAddressOfAMemoryFile) {
 class Borrowed {
  public:
   explicit Borrowed(std::size_t frames) : size_(frames * kFrameBytes) {
-    memory_ = static_cast<std::byte*>(::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
-                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memory_ = static_cast<std::byte*>(
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   }
   ~Borrowed() { ::munmap(memory_, size_); }
   Borrowed(const Borrowed&) = delete;
@@ -428,8 +425,8 @@ class Borrowed {
 
 TEST(PageOf, FindsThePageOfEveryAddressOfBorrowedMemory) {
   const Borrowed memory(5000);
-  for (const auto& [from, frames] : {std::pair{1, 1}, std::pair{3, 700}, std::pair{7, 1025},
-                                     std::pair{513, 3000}}) {
+  for (const auto& [from, frames] :
+       {std::pair{1, 1}, std::pair{3, 700}, std::pair{7, 1025}, std::pair{513, 3000}}) {
     const std::span<std::byte> piece[] = {
         memory.frames(static_cast<std::size_t>(from), static_cast<std::size_t>(frames))};
     PageAllocator pages(piece, {});
@@ -555,27 +552,29 @@ void expect_refusal(const std::string& got, const std::string& kind, const std::
 
 TEST(PageAllocator, RefusesImpossibleOptionsWithOneClearLine) {
   { const PageAllocator warm(kSmall); }
-  static_cast<void>(thrown_by(Options{.capacity = Bytes{0}}));
-  const std::size_t mapped = mappings();
   const std::uint32_t zones = zone_registry::count();
   const std::size_t files = test::file_count();
+  const auto thrown_by_options = [](const Options& options) {
+    std::string text;
+    EXPECT_FALSE(test::leaves_memory_mapped([&] { text = thrown_by(options); }));
+    return text;
+  };
   for (const std::uint64_t size :
        {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 4095, UINT64_MAX - 4096, std::uint64_t{1} << 63,
         ((std::uint64_t{1} << 32) + 1) * kFrameBytes, (std::uint64_t{1} << 32) * kFrameBytes,
         (kMaxFrames << kFrameShift) + 1}) {
     for (const SourceChoice source :
          {SourceChoice::anonymous, SourceChoice::memfd, SourceChoice::hugetlb}) {
-      expect_refusal(thrown_by(Options{.capacity = Bytes{size}, .source = source}), "invalid: ",
-                     "capacity: too large");
+      expect_refusal(thrown_by_options({.capacity = Bytes{size}, .source = source}),
+                     "invalid: ", "capacity: too large");
     }
   }
-  expect_refusal(thrown_by(Options{.capacity = Bytes{0}}), "invalid: ",
-                 "capacity: size must not be zero");
+  expect_refusal(thrown_by_options({.capacity = Bytes{0}}),
+                 "invalid: ", "capacity: size must not be zero");
   for (const std::uint64_t reserve : {std::uint64_t{4096}, std::uint64_t{4097}, UINT64_MAX}) {
-    expect_refusal(thrown_by(Options{.capacity = 16_MiB, .reserve = PageCount{reserve}}),
+    expect_refusal(thrown_by_options({.capacity = 16_MiB, .reserve = PageCount{reserve}}),
                    "invalid: ", "reserve must be smaller than the capacity");
   }
-  EXPECT_EQ(mappings(), mapped);
   EXPECT_EQ(zone_registry::count(), zones);
   EXPECT_EQ(test::file_count(), files);
 }
@@ -585,14 +584,16 @@ TEST(PageAllocator, RefusesBorrowedMemoryThatCannotBe) {
   using Pieces = std::vector<std::span<std::byte>>;
   const auto refused = [](const Pieces& pieces, const char* kind, const char* words,
                           const Options& options = {}) {
-    expect_refusal(thrown_by(std::span<const std::span<std::byte>>(pieces), options), kind, words);
+    std::string text;
+    EXPECT_FALSE(test::leaves_memory_mapped(
+        [&] { text = thrown_by(std::span<const std::span<std::byte>>(pieces), options); }));
+    expect_refusal(text, kind, words);
   };
   refused({}, "invalid: ", "capacity: size must not be zero");
   {
     const Pieces warm{memory.frames(0, 64)};
     const PageAllocator pages(std::span<const std::span<std::byte>>(warm), {});
   }
-  const std::size_t mapped = mappings();
   const std::uint32_t zones = zone_registry::count();
   std::byte* const base = memory.frames(0, 1).data();
   refused({{base + 1, 8192}}, "invalid: ", "base of borrowed memory: not suitably aligned");
@@ -612,7 +613,6 @@ TEST(PageAllocator, RefusesBorrowedMemoryThatCannotBe) {
     const PageAllocator pages(std::span<const std::span<std::byte>>(taken), {});
     refused({memory.frames(0, 5), memory.frames(25, 10)}, "invalid: ", "already in use");
   }
-  EXPECT_EQ(mappings(), mapped);
   EXPECT_EQ(zone_registry::count(), zones);
   // And all of it is still to be had.
   const Pieces whole{memory.frames(0, 64)};
@@ -633,12 +633,15 @@ TEST(PageAllocator, AFailureAtAnyStepOfConstructionLeavesNothingBehind) {
          {Failpoint::memory_map, Failpoint::memory_commit, Failpoint::memory_memfd,
           Failpoint::source_obtain, Failpoint::map_register, Failpoint::frame_range}) {
       for (std::uint64_t k = 1;; ++k) {
-        const std::size_t mapped = mappings();
-        failpoints::arm(point, k);
-        const std::string got = thrown_by(Options{.capacity = 5_MiB, .source = source});
-        const bool reached = failpoints::hits(point) >= k;
-        failpoints::reset();
-        EXPECT_EQ(mappings(), mapped) << source_name(SourceKind{}) << " " << got;
+        std::string got;
+        bool reached = false;
+        const auto construct = [&] {
+          failpoints::arm(point, k);
+          got = thrown_by(Options{.capacity = 5_MiB, .source = source});
+          reached = failpoints::hits(point) >= k;
+          failpoints::reset();
+        };
+        EXPECT_FALSE(test::leaves_memory_mapped(construct)) << got;
         EXPECT_EQ(zone_registry::count(), 0U);
         EXPECT_EQ(test::file_count(), files);
         if (!reached) {

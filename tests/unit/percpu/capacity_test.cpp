@@ -15,8 +15,8 @@ struct Worked {
 // Worked out by hand from the kernel's formulas for 16 CPUs.
 constexpr std::uint64_t kCpus = 16;
 constexpr Worked kWorked[] = {
-    {16_MiB, 1, 10, 32},      {64_MiB, 3, 20, 128},    {128_MiB, 7, 28, 256},
-    {256_MiB, 15, 60, 512},   {512_MiB, 31, 124, 1024}, {1_GiB, 63, 252, 2048},
+    {16_MiB, 1, 10, 32},      {64_MiB, 3, 20, 128},       {128_MiB, 7, 28, 256},
+    {256_MiB, 15, 60, 512},   {512_MiB, 31, 124, 1024},   {1_GiB, 63, 252, 2048},
     {16_GiB, 63, 518, 32768}, {64_GiB, 63, 1560, 131072},
 };
 

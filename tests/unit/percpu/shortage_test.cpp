@@ -148,6 +148,30 @@ TEST(Shortage, EndsAfterABulkOfFreesToo) {
   EXPECT_GT(zone->lists().cached(0), 0U);
 }
 
+TEST(Shortage, ARequestThatMayNotWaitLeavesTheListsOfOthersAlone) {
+  WEIR_NEEDS_CPUS(2);
+  TestZone zone(4096);
+  {
+    const OnCpu cpu(1);
+    zone->free(zone->alloc(Order{0}, {}), Order{0});
+    ASSERT_EQ(zone->lists().cached(1), 64U);
+  }
+  const OnCpu cpu(0);
+  std::vector<PageIndex> pages = take_all(*zone, Order{0}, {.no_wait = true});
+  EXPECT_EQ(pages.size(), 4096U - 64);
+  EXPECT_EQ(zone->alloc(Order{2}, {.no_wait = true}), kNoPage);
+  EXPECT_FALSE(zone->in_shortage());
+  EXPECT_EQ(zone->lists().cached(1), 64U);
+  EXPECT_EQ(zone->zone().counters().shortages.get(), 0U);
+  EXPECT_EQ(zone->zone().counters().refusals.get(), 2U);
+  // Its own list and the engine serve it.
+  zone->free(pages.back(), Order{0});
+  EXPECT_EQ(zone->alloc(Order{0}, {.no_wait = true}), pages.back());
+  zone->free_to_engine(pages.back(), Order{0});
+  EXPECT_EQ(zone->alloc(Order{0}, {.no_wait = true}), pages.back());
+  free_all(*zone, pages);
+}
+
 // ---- the reserve ---------------------------------------------------------------------------------
 
 TEST(Reserve, OrdinaryRequestsStopAtIt) {

@@ -152,8 +152,7 @@ TEST_F(Signals, TakeAndGiveInsideEveryCall) {
       {"order 3", drained, [&] { took(zone->alloc(Order{3}, {}), Order{3}); }},
       {"order 6", drained, [&] { took(zone->alloc(Order{6}, {}), Order{6}); }},
       {"give of order 6", [&] { took(zone->alloc(Order{6}, {}), Order{6}); }, give_last},
-      {"bulk of 100",
-       drained,
+      {"bulk of 100", drained,
        [&] {
          const std::size_t n = zone->alloc_bulk(pages.data(), 100, {});
          for (std::size_t i = 0; i < n; ++i) {

@@ -377,8 +377,7 @@ TEST_F(BuddyDeathTest, AuditNamesTheInvariantThatIsBroken) {
   EXPECT_DEATH(corrupt([&](Page& page) { page.prev = buddy.frame(0); }), "BuddyEngine I4");
   EXPECT_DEATH(corrupt([&](Page& page) { page.next = kNoPage; }), "BuddyEngine I4");
   EXPECT_DEATH(corrupt([&](Page& page) { page.next = buddy.frame(32); }), "BuddyEngine I[14]");
-  EXPECT_DEATH(corrupt([](Page& page) { page.state.store(FrameState::kTaken); }),
-               "BuddyEngine I2");
+  EXPECT_DEATH(corrupt([](Page& page) { page.state.store(FrameState::kTaken); }), "BuddyEngine I2");
   EXPECT_DEATH(corrupt([](Page& page) { page.order.store(1); }), "BuddyEngine I2");
   // A second free half that was not merged.
   EXPECT_DEATH(corrupt([&](Page&) {

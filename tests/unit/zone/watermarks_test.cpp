@@ -13,9 +13,9 @@ struct Worked {
 
 // Worked out by hand from the kernel's formulas for a zone that is all of memory.
 constexpr Worked kWorked[] = {
-    {16_MiB, 128, 160, 192},      {64_MiB, 256, 320, 384},       {128_MiB, 362, 452, 542},
-    {256_MiB, 512, 640, 768},     {512_MiB, 724, 905, 1086},     {1_GiB, 1024, 1286, 1548},
-    {16_GiB, 4096, 8290, 12484},  {64_GiB, 8192, 24969, 41746},
+    {16_MiB, 128, 160, 192},     {64_MiB, 256, 320, 384},      {128_MiB, 362, 452, 542},
+    {256_MiB, 512, 640, 768},    {512_MiB, 724, 905, 1086},    {1_GiB, 1024, 1286, 1548},
+    {16_GiB, 4096, 8290, 12484}, {64_GiB, 8192, 24969, 41746},
 };
 
 TEST(Watermarks, AreTheKernelsForEightSizes) {
