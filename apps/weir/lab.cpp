@@ -67,8 +67,6 @@ std::vector<const lab::Experiment*> LabCommand::chosen_experiments() const {
 
 int LabCommand::run() {
   const std::vector<const lab::Experiment*> experiments = chosen_experiments();
-  // Bad usage shows before anything is opened or started.
-  static_cast<void>(with_environment(lab::lab_options()));
   Session session;
   const std::vector<Selected> selection = select(experiments, session.contenders(), filters);
   std::optional<LoadedCapture> capture;

@@ -121,7 +121,9 @@ std::vector<lab::Contender> load_contenders(const Options& options) {
   const std::string wanted =
       fmt::format("{}{}{}=16384", tunables, tunables.empty() ? "" : ":", kTunable);
   ::setenv("GLIBC_TUNABLES", wanted.c_str(), 1);
-  ::execv("/proc/self/exe", command_arguments());
+  std::error_code failed;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failed);
+  ::execv(self.c_str(), command_arguments());
   return contenders;  // it could not start again: then without that library
 }
 

@@ -72,8 +72,8 @@ struct [[nodiscard]] Error {
 // Success of a call without a value.
 inline constexpr Error kOk{};
 
-// A value or an Error. value() of a failed result is a programming error (checked by the library
-// below it: std::optional asserts in checked builds).
+// A value or an Error. value() of a failed result is a programming error (noticed only where
+// std::optional checks it: with _GLIBCXX_ASSERTIONS).
 template <class T>
 class [[nodiscard]] Result {
  public:

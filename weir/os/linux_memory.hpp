@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // os/linux_memory.hpp — os/memory over the real kernel: mmap, mprotect, madvise, hugetlb, memfd.
-// No other file of weir names these calls. Owns nothing: every mapping belongs to its caller.
+// No other file of weir maps memory. Owns nothing: every mapping belongs to its caller.
 #pragma once
 
 #include "weir/os/memory.hpp"

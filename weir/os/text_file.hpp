@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // os/text_file.hpp — reads the small text files of /proc and /sys line by line, and takes numbers
-// and CPU lists apart. Calls open, read, close. Allocates nothing, keeps no file open after itself.
+// out of them. Calls open, read, close. Allocates nothing, keeps no file open after itself.
 #pragma once
 
 #include <array>

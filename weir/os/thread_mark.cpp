@@ -3,6 +3,6 @@
 
 namespace weir {
 
-constinit thread_local Atomic<std::uint32_t> t_marked_sections{0};
+constinit thread_local volatile std::uint32_t t_marked_sections = 0;
 
 }  // namespace weir

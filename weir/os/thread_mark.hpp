@@ -12,13 +12,16 @@
 
 namespace weir {
 
-// How many marked sections the thread is inside. Written by its own thread only. Initial-exec and
-// constant-initialised: reading it in a handler never allocates thread-local storage.
-extern constinit thread_local Atomic<std::uint32_t> t_marked_sections
+// How many marked sections the thread is inside. Written and read by its own thread only, whose
+// handlers may come in between: volatile is all it needs. (As an atomic it would be accessed through
+// a pointer, and where that is checked for null, GCC tests flags that ld does not keep when it turns
+// initial-exec into local-exec.) Initial-exec and constant-initialised: reading it in a handler never
+// allocates thread-local storage.
+extern constinit thread_local volatile std::uint32_t t_marked_sections
     [[gnu::tls_model("initial-exec"), gnu::visibility("default")]];
 
 [[nodiscard]] WEIR_HOT bool thread_is_marked() noexcept {
-  return t_marked_sections.load(memory_order_relaxed) != 0;
+  return t_marked_sections != 0;
 }
 
 // Declare one before the LockGuard it covers: the mark must stand before the lock is taken and
@@ -32,12 +35,12 @@ class [[nodiscard]] ThreadMark {
 
   // For a section that begins and ends in different functions (the handlers around fork).
   WEIR_HOT static void enter() noexcept {
-    t_marked_sections.store(t_marked_sections.load(memory_order_relaxed) + 1, memory_order_relaxed);
+    t_marked_sections = t_marked_sections + 1;
     signal_fence();  // a handler that interrupts what follows sees the mark
   }
   WEIR_HOT static void leave() noexcept {
     signal_fence();  // a handler that sees no mark interrupts nothing above
-    t_marked_sections.store(t_marked_sections.load(memory_order_relaxed) - 1, memory_order_relaxed);
+    t_marked_sections = t_marked_sections - 1;
   }
 };
 

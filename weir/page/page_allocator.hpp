@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // page/page_allocator.hpp — the facade: a source of memory, a zone over it and its per-CPU lists.
-// Calls everything below. Construction throws; every other member is noexcept and answers within
-// bounded time, also when memory is gone.
+// Calls everything below. Construction throws; every other member is noexcept. No call waits for
+// memory to be freed; one that would be refused waits for pages that other threads carry between
+// list and zone (a few hundred instructions, unless such a thread has lost its CPU).
 //
 //   weir::PageAllocator pages{{.capacity = 256_MiB}};
 //   weir::PageRef page = pages.alloc();                  // one frame
@@ -62,8 +63,10 @@ class PageAllocator {
   PageAllocator(const PageAllocator&) = delete;
   PageAllocator& operator=(const PageAllocator&) = delete;
 
-  // One page of 2^order frames, or empty. A refusal means that no such block was free anywhere,
-  // per-CPU lists included (with no_wait: neither on this CPU's list nor in the engine).
+  // One page of 2^order frames, or empty. A refusal means that no such block was free anywhere
+  // outside the reserve, per-CPU lists included (with no_wait: neither on this CPU's list nor in the
+  // engine). Order above 10, a signal handler inside a list or lock of weir, and a forked child of a
+  // memfd zone are refused at once.
   [[nodiscard]] PageRef alloc(Order order = Order{0},
                               AllocFlags flags = AllocFlags::none) noexcept {
     return PageRef{alloc_page(order, flags)};
@@ -102,7 +105,8 @@ class PageAllocator {
 void free_bulk(std::span<Page* const> pages) noexcept;
 
 // The page (its first frame's descriptor) that holds an address: nullptr for a foreign address and
-// for memory that is free in the zone. Any address, constant time, any thread.
+// for memory that is free in the engine. Free memory on a per-CPU list still looks like a page (not
+// to tell apart without a look at the lists). Any address, constant time, any thread.
 [[nodiscard]] Page* page_of(const void* address) noexcept;
 
 // Drops the reference that an interior address stands for (a fragment, a driver's buffer).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// page/release.hpp — the one function that gives a page back. Every owner ends here. It takes a
-// page that nobody owns any more and its order; counting is the owners' business. It alone chooses,
-// by order, between per-CPU list and engine. Calls percpu, zone.
+// page/release.hpp — giving a page back, one or many. Every owner ends here. It takes pages that
+// nobody owns any more; counting is the owners' business. It chooses, by order, between per-CPU list
+// and engine; pages of the reserve go to the engine (release.cpp). Calls percpu, zone.
 #pragma once
 
 #include <cstddef>

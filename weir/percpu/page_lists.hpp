@@ -5,7 +5,8 @@
 // Every step may be refused: the list is empty, full, stopped, or (in this locked form) busy because
 // another thread was moved off this CPU in the middle. Whoever holds pages that a step refused takes
 // them elsewhere; nothing is kept back here. A thread may change CPU between two steps; each step is
-// whole on whichever list it finds. Nothing here touches a descriptor, waits or allocates.
+// whole on whichever list it finds. No step of a user touches a descriptor, waits or allocates; what
+// drainers call (harvest, start, cached) waits for the lists it goes through.
 #pragma once
 
 #include <cstdint>
@@ -76,9 +77,10 @@ class PageLists {
   // If this CPU's list is full: its n oldest pages into an empty hand.
   void spill_into(Hand& hand, unsigned list, std::uint32_t n) noexcept;
 
-  // For drainers, any thread: up to n of the oldest pages of any list of that CPU, all of one
-  // order, into an empty hand; `stop` also stops all its lists. False when the caller itself is
-  // inside that list (signal handler). n counts order-0 pages: higher orders move cluster >> order.
+  // For drainers, any thread: up to a cluster (above order 0: cluster >> order) of the oldest pages
+  // of the first list of that CPU that has any, into an empty hand, which stays empty when none has;
+  // `stop` also stops all its lists. False when the caller itself is inside that list (signal
+  // handler).
   [[nodiscard]] bool harvest(std::uint32_t cpu, bool stop, Hand& hand) noexcept;
   // Starts the lists of every CPU; for whoever stopped them. False, and all stay stopped, when the
   // caller is inside one of them (signal handler).

@@ -65,7 +65,7 @@ struct PageRing {
   }
 };
 
-// Everything below the lock is written by its holder; counters and counts are read by anybody.
+// Everything below the lock is written by its holder; the counters alone are read by anybody.
 struct alignas(kNoFalseSharing) CpuBlock {
   TwinLock lock;
   std::array<PageRing, kListOrders + 1> lists;

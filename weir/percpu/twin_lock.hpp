@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// percpu/twin_lock.hpp — the lock word of a CPU's lists in their locked form. Calls base/atomic.
+// percpu/twin_lock.hpp — the lock word of a CPU's lists in their locked form. Calls base, arch,
+// sched_yield(2).
 // Users only ever try it; drainers may wait. The word is the holder's token, so that a signal
 // handler which interrupted the holder can tell that waiting would be for ever.
 #pragma once
@@ -74,7 +75,7 @@ class TwinLock {
   }
 
   WEIR_HOT void unlock() noexcept {
-    holder_.store(0, memory_order_release);  // pairs: try_lock, lock acquire
+    holder_.store(0, memory_order_release);  // pairs: try_lock, lock, lock_soon acquire
   }
 
  private:

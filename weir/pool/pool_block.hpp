@@ -136,7 +136,7 @@ WEIR_HOT void leave_owner_section(PoolBlock& block) noexcept {
 }
 
 // Takes home a page without users, from any thread: when the caller is not the owner, or its cache
-// is full. Pages out of the reserve leave the pool.
+// is full. (Pages out of the reserve do not come here: pool_page_hook() takes them out of the pool.)
 [[gnu::noinline]] void recycle_slow(PoolBlock& block, Page* page) noexcept;
 
 // Takes home a page whose word was seen as kSoleOwner | kPoolFlag.

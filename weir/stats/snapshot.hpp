@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// stats/snapshot.hpp — the state of an allocator as a plain struct, and as text. Reads every layer;
-// no layer includes it. Taking a snapshot takes each lock briefly; numbers agree with each other
+// stats/snapshot.hpp — the state of an allocator as a plain struct, and as text. Reads its zone and
+// lists, not pools, fragment caches or ports; no layer includes it. Taking a snapshot takes each lock briefly; numbers agree with each other
 // when every thread is at rest.
 #pragma once
 

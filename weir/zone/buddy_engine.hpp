@@ -20,7 +20,6 @@ namespace weir {
 class BuddyEngine {
  public:
   // Makes `frames` frames from `first` on free; their descriptors are kInner and unused.
-  // Returns false when an edge of the range would not fit the index space.
   void adopt(PageIndex first, std::uint64_t frames) noexcept;
 
   // A block of this order or kNoPage. The block is kTaken.

@@ -3,9 +3,9 @@
 // zone/buddy_engine, os/lock. Knows nothing of lists: it answers kNoPage and its caller gives
 // something back and tries again.
 //
-// Every hold of the lock moves at most one cluster of frames (or one larger block). A signal
-// handler that interrupted a section with a lock (thread_is_marked) never touches the lock: its
-// takes are refused, its gives go to a loose stack that the next holder empties.
+// Every hold of the lock moves at most one cluster of frames (or one larger block), and what is
+// loose. A signal handler that interrupted a section with a lock (thread_is_marked) never touches
+// the lock: its takes are refused, its gives go to a loose stack that the next holder empties whole.
 #pragma once
 
 #include <cstdint>
@@ -82,16 +82,16 @@ class Zone {
   class Hold;
 
   void push_loose(PageIndex page) noexcept;
-  // lock_ held. Returns the frames taken in, at most about a cluster.
+  // lock_ held. Returns the frames taken in: as many as handlers have left.
   std::uint32_t take_in_loose() noexcept;
   [[nodiscard]] bool allowed(std::uint64_t frames, bool may_use_reserve) const noexcept {
     return may_use_reserve || engine_.free_pages() >= frames + reserve_.value;
   }
 
   alignas(kNoFalseSharing) Lock lock_;
-  BuddyEngine engine_;     // under lock_
-  ZoneCounters counters_;  // written under lock_, but refusals, shortages, drains: see there
-  Atomic<std::uint64_t> free_pages_{0};         // written under lock_, read by anybody
+  BuddyEngine engine_;                   // under lock_
+  ZoneCounters counters_;                // under lock_; shortages, drains: under CachedZone's
+  Atomic<std::uint64_t> free_pages_{0};  // written under lock_, read by anybody
   Atomic<std::uint32_t> loose_{kNoPage.value};  // stack linked through Page::next
   PageCount managed_;                           // constant once sealed
   PageCount reserve_;

@@ -207,7 +207,7 @@ TEST(Fork, FramesInTheHandOfAThreadThatDoesNotExistAreUsable) {
     bool stood = false;
     test::interrupt_each([&] { of_carrier = zone->alloc(Order{0}, {}); },
                          [&] {
-                           if (!stood && t_marked_sections.load() == 1 &&
+                           if (!stood && t_marked_sections == 1 &&
                                zone->zone().free_pages() == 4096 - 64 &&
                                !zone->lists().caller_inside()) {
                              stood = true;

@@ -426,7 +426,7 @@ TEST(Shortage, ARequestWaitsForFramesInAHandUnlessItMayNot) {
     test::interrupt_each([&] { of_carrier = zone->alloc(Order{0}, {}); },
                          [&] {
                            // Filled, no lock held, nothing on the list yet.
-                           const bool carries = t_marked_sections.load() == 1 &&
+                           const bool carries = t_marked_sections == 1 &&
                                                 zone->zone().free_pages() == 4096 - 64 &&
                                                 !zone->lists().caller_inside() &&
                                                 zone->percpu_counters().refills == refills;

@@ -242,7 +242,7 @@ TEST(ZoneRegistry, AZoneEndsWhenTheLastFramesWereInAHand) {
     bool stood = false;
     test::interrupt_each([&] { cached.free(pages[high], Order{0}); },
                          [&] {
-                           if (!stood && t_marked_sections.load() == 1 &&
+                           if (!stood && t_marked_sections == 1 &&
                                !cached.lists().caller_inside() &&
                                cached.percpu_counters().pushes == pushes + 1) {
                              stood = true;
