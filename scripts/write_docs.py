@@ -45,16 +45,19 @@ def split_arguments(text):
 
 
 def entries(path, macro, fields):
-    """The calls of `macro` in a list, as dictionaries; definitions and undefinitions of the macro are not calls."""
+    """The calls of `macro` in a list, as dictionaries. A list may stand in the body of a macro that is handed the
+    other one (`#define LIST(X) X(...) ...`): directives lose their first line and their backslashes, no more."""
     text = without_comments(path.read_text(encoding="utf-8"))
-    text = re.sub(r"^\s*#(?:[^\n]*\\\n)*[^\n]*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^[ \t]*#[^\n]*$", "", text, flags=re.MULTILINE).replace("\\\n", "\n")
     rows = []
-    for call in re.finditer(macro + r'\s*\(((?:"(?:[^"\\]|\\.)*"|[^()"]|\([^()]*\))*)\)', text):
+    for call in re.finditer(r"\b" + macro + r'\s*\(((?:"(?:[^"\\]|\\.)*"|[^()"]|\([^()]*\))*)\)', text):
         values = split_arguments(call.group(1))
         if len(values) != len(fields):
             raise ListError(f"{path}: {macro} takes {len(fields)} arguments: {' '.join(call.group(0).split())}")
         values[-1] = "".join(STRING.findall(values[-1])).replace('\\"', '"')
         rows.append(dict(zip(fields, values)))
+    if not rows:
+        raise ListError(f"{path}: no line of the form {macro}({', '.join(fields)})")
     return rows
 
 
@@ -68,7 +71,7 @@ def table(head, rows):
 
 
 def stats_page(path):
-    counters = entries(path, "WEIR_COUNTER", ("layer", "kind", "unit", "name", "help"))
+    counters = entries(path, "X", ("layer", "kind", "unit", "name", "help"))
     lines = ["# Statistics", "",
              "Written by `./dev docs` from `weir/base/counters.def`; change that list, not this page.",
              "A counter has one writer at a time and is never derived from others."]

@@ -146,7 +146,7 @@ class ForwardTrial final : public Trial {
   void prepare(const RoundSetup& setup) override {
     setup_ = setup;
     completed_ = 0;
-    no_buffer_before_ = rx_.counters().drop_no_buffer.get();
+    no_buffer_before_ = rx_.counters().no_buffer.get();
     stop_.store(false, std::memory_order_relaxed);
     buffers_->begin_round();
   }
@@ -196,7 +196,7 @@ class ForwardTrial final : public Trial {
     }
     const auto packets = static_cast<double>(completed_);
     const double ns = ns_between(start_, end_);
-    const std::uint64_t no_buffer = rx_.counters().drop_no_buffer.get() - no_buffer_before_;
+    const std::uint64_t no_buffer = rx_.counters().no_buffer.get() - no_buffer_before_;
     outcome.readings = {{"rate", "packets/s", 1e9 * packets / ns},
                         {"time", "ns", ns / packets},
                         {"packets", "count", packets},

@@ -9,13 +9,15 @@ import unittest
 
 from _tree import SCRIPTS, TreeTest
 
-COUNTERS = '''// WEIR_COUNTER(layer, kind, unit, name, "in a comment")
-#define WEIR_COUNTER_TOO(x) \\
-  WEIR_COUNTER(a, b, c, d, "in a macro")
-WEIR_COUNTER(zone, event, holds, lock_waits, "times the lock, (held), was | waited for")
-WEIR_COUNTER(io, event, packets, received,
-             "packets "
-             "received; see https://example.org")
+COUNTERS = '''// X(layer, kind, unit, name, "in a comment")
+#define COUNTERS_zone(X) \\
+  X(zone, event, holds, lock_waits, "times the lock, (held), was | waited for") \\
+  X(zone, event, holds, lock_tries, "times it was tried")
+
+#define COUNTERS_io(X) \\
+  X(io, event, packets, received, \\
+    "packets " \\
+    "received; see https://example.org")
 '''
 OPTIONS = '''WEIR_OPTION(bytes, capacity, 256_MiB, 4_KiB, Bytes{kMax << 2}, "memory of the zone")
 WEIR_OPTION(choice, source, anonymous, 0, 0, "where it comes from: anonymous, memfd")
@@ -57,7 +59,10 @@ class CheckDocs(TreeTest):
         self.assert_one_finding({"weir/os/options.def": OPTIONS, "docs/options.md": "x\n"}, "docs/options.md")
 
     def test_line_with_too_few_arguments_is_found(self):
-        self.assert_one_finding({"weir/base/counters.def": 'WEIR_COUNTER(zone, event, "help")\n'}, "takes 5 arguments")
+        self.assert_one_finding({"weir/base/counters.def": '#define COUNTERS_zone(X) \\\n  X(zone, event, "help")\n'}, "takes 5 arguments")
+
+    def test_a_list_without_entries_is_found(self):
+        self.assert_one_finding({"weir/base/counters.def": "// nothing\n"}, "no line of the form X(layer")
 
 
 class WriteDocs(unittest.TestCase):
@@ -76,7 +81,7 @@ class WriteDocs(unittest.TestCase):
             self.assertIn("| `lock_waits` | event | holds | times the lock, (held), was \\| waited for |", stats)
             self.assertIn("| `received` | event | packets | packets received; see https://example.org |", stats)
             self.assertNotIn("in a comment", stats)
-            self.assertNotIn("in a macro", stats)
+            self.assertIn("| `lock_tries` | event | holds | times it was tried |", stats)
             options = (root / "docs/options.md").read_text(encoding="utf-8")
             self.assertIn("| `capacity` | bytes | 256 MiB | 4 KiB .. `Bytes{kMax << 2}` | memory of the zone |", options)
             self.assertIn("| `source` | choice | anonymous |  | where it comes from: anonymous, memfd |", options)

@@ -95,7 +95,8 @@ TEST_F(Exhausted, EveryCallAnswersWithinASecond) {
     return 0;
   });
   EXPECT_FALSE(in_time("drain", [&] { return pages_.drain(CpuId{0}); }).failed());
-  EXPECT_EQ(in_time("collect", [&] { return collect(pages_); }).census.out(), pages_.effective().managed.value);
+  EXPECT_EQ(in_time("collect", [&] { return collect(pages_); }).census.out(),
+            pages_.effective().managed.value);
   EXPECT_EQ(in_time("page_of", [&] { return page_of(hoard_.pages[7].data() + 4095); }),
             hoard_.pages[7].get());
   PageRef shared = in_time("share", [&] { return hoard_.pages[0].share(); });

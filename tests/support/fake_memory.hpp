@@ -72,6 +72,7 @@ class FakeMemory final : public Memory {
   Result<std::byte*> reserve(Bytes size, Bytes align) override;
   Error commit(std::byte* base, Bytes size) override;
   Error decommit(std::byte* base, Bytes size) override;
+  void discard(std::byte* base, Bytes size) noexcept override { real_.discard(base, size); }
   void release(std::byte* base, Bytes size) noexcept override;
   Error advise_huge(std::byte* base, Bytes size, bool on) override;
   Error populate(std::byte* base, Bytes size) override;

@@ -12,11 +12,9 @@ namespace weir {
 class HugetlbSource final : public Source {
  public:
   // page_size: 2 MiB or 1 GiB. `memory` must outlive the source.
-  HugetlbSource(Memory& memory, Bytes page_size, bool fall_back) noexcept
-      : memory_(memory),
-        ordinary_(memory, ThpChoice::system),
-        page_size_(page_size),
-        fall_back_(fall_back) {}
+  HugetlbSource(Memory& memory, Bytes page_size, bool fall_back,
+                ThpChoice thp = ThpChoice::system) noexcept
+      : memory_(memory), ordinary_(memory, thp), page_size_(page_size), fall_back_(fall_back) {}
 
   // When it falls back: the extent says anonymous and 4 KiB, its note says why, and one line on
   // standard error says so once.

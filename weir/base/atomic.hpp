@@ -16,6 +16,28 @@ using std::memory_order_relaxed;
 using std::memory_order_release;
 using std::memory_order_seq_cst;
 
+// A value written by one thread at a time, under whatever lock its owner names, that others may look
+// at without that lock: every access is relaxed, so they read some value that was there.
+template <class T>
+class Relaxed {
+ public:
+  constexpr Relaxed(T value = T{}) noexcept
+      : value_(value) {}  // NOLINT(google-explicit-constructor)
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+  Relaxed& operator=(T value) noexcept {
+    value_.store(value, memory_order_relaxed);
+    return *this;
+  }
+  operator T() const noexcept {  // NOLINT(google-explicit-constructor)
+    return value_.load(memory_order_relaxed);
+  }
+  Relaxed& operator+=(T n) noexcept { return *this = static_cast<T>(T{*this} + n); }
+
+ private:
+  Atomic<T> value_;
+};
+
 // Orders this thread's accesses as seen by a signal handler on this same thread: costs no
 // instruction, only keeps the compiler from moving them.
 inline void signal_fence() noexcept {

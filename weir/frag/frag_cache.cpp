@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "weir/frag/frag_cache.hpp"
 
+#include <stdexcept>
+
 #include "weir/base/check.hpp"
 #include "weir/base/report.hpp"
 #include "weir/percpu/twin_lock.hpp"
 
 namespace weir {
+
+FragCache::FragCache(PageAllocator& pages, AllocFlags flags) : pages_(pages), flags_(flags) {
+  if (has(flags, AllocFlags::zero)) {
+    throw std::invalid_argument("FragCache: fragments cannot be zeroed; clear them yourself");
+  }
+}
 
 FragCache::~FragCache() {
   if (page_ != nullptr) {

@@ -31,9 +31,9 @@ namespace weir {
 class FragCache {
  public:
   // The allocator must outlive the cache, not its fragments. flags: what a page may be taken from;
-  // a page out of the reserve is used once and given back.
-  explicit FragCache(PageAllocator& pages, AllocFlags flags = AllocFlags::none) noexcept
-      : pages_(pages), flags_(flags) {}
+  // a page out of the reserve is used once and given back. Throws std::invalid_argument for
+  // AllocFlags::zero: a page used again in place is as its users left it.
+  explicit FragCache(PageAllocator& pages, AllocFlags flags = AllocFlags::none);
   // Any thread, when the cache is at rest. Fragments stay valid.
   ~FragCache();
   FragCache(const FragCache&) = delete;

@@ -61,7 +61,7 @@ class MemoryPort {
     }
     const std::size_t got = source_.alloc_burst(slots.first(want));
     if (got < want) {
-      counters_.drop_no_buffer.add(1);
+      counters_.no_buffer.add(1);
     }
     std::size_t received = 0;
     std::size_t bytes = 0;

@@ -41,7 +41,7 @@ class PcapPort {
     }
     const std::size_t got = source_.alloc_burst(slots.first(want));
     if (got < want) {
-      counters_.drop_no_buffer.add(1);
+      counters_.no_buffer.add(1);
     }
     const std::size_t received = fill(slots.first(got));
     if (received < got) [[unlikely]] {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <optional>
@@ -247,6 +248,13 @@ Error LinuxMemory::decommit(std::byte* base, Bytes size) {
     return os_error("giving memory back", errno);
   }
   return kOk;
+}
+
+void LinuxMemory::discard(std::byte* base, Bytes size) noexcept {
+  // Refused only for locked memory, which keeps its contents: overwrite them.
+  if (::madvise(base, size.value, MADV_DONTNEED) != 0) {
+    std::memset(base, 0, size.value);
+  }
 }
 
 void LinuxMemory::release(std::byte* base, Bytes size) noexcept {

@@ -21,6 +21,8 @@ class Memory {
   virtual Error commit(std::byte* base, Bytes size) = 0;
   // Gives the backing of a committed part back and makes it inaccessible; the reservation stays.
   virtual Error decommit(std::byte* base, Bytes size) = 0;
+  // Drops the contents of a committed private part: it stays accessible and reads as zero.
+  virtual void discard(std::byte* base, Bytes size) noexcept = 0;
   // Ends a reservation or mapping made by any call here.
   virtual void release(std::byte* base, Bytes size) noexcept = 0;
 

@@ -39,7 +39,8 @@ struct OptionProblem {
 // code != ok. Empty text is fine. Allocates nothing.
 [[nodiscard]] OptionProblem parse_options(std::string_view text, Options& options) noexcept;
 
-// Same, from the environment variable WEIR_OPTIONS; unset means nothing to do.
+// Same, from the environment variable WEIR_OPTIONS, as the command does; a PageAllocator reads no
+// environment by itself. Unset means nothing to do.
 [[nodiscard]] OptionProblem options_from_environment(Options& options) noexcept;
 
 // Every option with its value, in a form that parse_options() reads back.

@@ -20,8 +20,11 @@ namespace weir {
 extern constinit thread_local volatile std::uint32_t t_marked_sections
     [[gnu::tls_model("initial-exec"), gnu::visibility("default")]];
 
-[[nodiscard]] WEIR_HOT bool thread_is_marked() noexcept {
-  return t_marked_sections != 0;
+[[nodiscard]] WEIR_HOT bool thread_is_marked() noexcept { return t_marked_sections != 0; }
+
+// A value that no other live thread has, the same in every part of the program.
+[[nodiscard]] WEIR_HOT std::uintptr_t thread_token() noexcept {
+  return reinterpret_cast<std::uintptr_t>(&t_marked_sections);
 }
 
 // Declare one before the LockGuard it covers: the mark must stand before the lock is taken and

@@ -27,6 +27,7 @@ namespace {
     case Errc::misaligned:
     case Errc::bad_option:
     case Errc::in_use:
+    case Errc::foreign:
       throw std::invalid_argument(text);
     default:
       break;
@@ -40,7 +41,7 @@ std::unique_ptr<Source> make_source(const Options& options) {
   Memory& memory = system_memory();
   switch (options.source) {
     case SourceChoice::hugetlb:
-      return std::make_unique<HugetlbSource>(memory, Bytes{kPageblockBytes}, true);
+      return std::make_unique<HugetlbSource>(memory, Bytes{kPageblockBytes}, true, options.thp);
     case SourceChoice::memfd:
       return std::make_unique<MemfdSource>(memory, options.thp);
     case SourceChoice::anonymous:
@@ -81,6 +82,11 @@ Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
   options.high = PageCount{effective.high};
   if (!borrowed && effective.extent.source == SourceKind::anonymous) {
     options.source = SourceChoice::anonymous;  // what a hugetlb request may have fallen back to
+  }
+  if (effective.extent.transparent_huge) {
+    options.thp = ThpChoice::on;
+  } else if (options.thp == ThpChoice::on) {
+    options.thp = ThpChoice::system;  // refused; extent.note says why
   }
   effective.options = options;
   return effective;
@@ -146,8 +152,8 @@ PageAllocator::PageAllocator(const Options& options) {
     raise(extent.error());
   }
   try {
-    Result<CachedZone*> zone =
-        zone_registry::open(source.get(), {*extent}, options, topology().cpu_limit);
+    Result<CachedZone*> zone = zone_registry::open(
+        source.get(), {*extent}, options, topology().cpu_limit, topology().allowed_cpus.count());
     if (!zone) {
       raise(zone.error());
     }
@@ -174,8 +180,8 @@ PageAllocator::PageAllocator(std::span<const std::span<std::byte>> memory, const
   }
   check(options, total);
   effective_ = std::make_unique<Effective>();
-  Result<CachedZone*> zone =
-      zone_registry::open(nullptr, std::move(extents), options, topology().cpu_limit);
+  Result<CachedZone*> zone = zone_registry::open(
+      nullptr, std::move(extents), options, topology().cpu_limit, topology().allowed_cpus.count());
   if (!zone) {
     raise(zone.error());
   }

@@ -13,7 +13,7 @@
 namespace weir {
 
 Error CachedZone::open(std::uint16_t id, Source* source, std::vector<Extent> extents,
-                       const Options& options, std::uint32_t lists) {
+                       const Options& options, std::uint32_t lists, std::uint32_t cpus) {
   // A thread that gave back the last page of the zone that was here before may be on its way out
   // through maybe_leave_shortage().
   const ThreadMark mark;
@@ -37,9 +37,10 @@ Error CachedZone::open(std::uint16_t id, Source* source, std::vector<Extent> ext
     pieces_.push_back({extent, *first});
     managed += whole_pages(extent.size);
   }
-  const std::uint32_t high = options.lists ? list_high(managed, lists, options.high.value) : 0;
+  const std::uint32_t sharers = cpus != 0 ? cpus : lists;
+  const std::uint32_t high = options.lists ? list_high(managed, sharers, options.high.value) : 0;
   if (const Error error =
-          lists_.open(managed, lists, high, options.free_order0 == FreeOrder0::list);
+          lists_.open(managed, lists, high, options.free_order0 == FreeOrder0::list, sharers);
       error.failed()) {
     undo();
     return error;
@@ -52,8 +53,10 @@ Error CachedZone::open(std::uint16_t id, Source* source, std::vector<Extent> ext
   id_ = id;
   source_ = source;
   free_order0_ = options.free_order0;
-  leave_above_.store(std::min(zone_.watermarks().low.value, managed.value / 8),
-                     memory_order_relaxed);
+  // Above what ordinary requests may not take anyway.
+  leave_above_.store(
+      options.reserve.value + std::min(zone_.watermarks().low.value, managed.value / 8),
+      memory_order_relaxed);
   waiters_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
   detached_.store(false, memory_order_relaxed);
@@ -95,7 +98,7 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights, PageIndex why) 
       // Without the right to the reserve: what one request may take, a list may not hold for others.
       zone_.take_into(*hand, order, blocks_per_move(order.value, lists_.cluster()), false);
       if (!hand->empty()) {
-        page = hand->frames[--hand->end];
+        page = hand->pop();
         if (!hand->empty()) {
           lists_.refill_from(*hand, list);
         }
@@ -160,7 +163,7 @@ void CachedZone::harvest(std::uint32_t cpu, bool stop) noexcept {
     if (!outside || harvest_hand_.empty()) {
       return;
     }
-    const std::uint64_t frames = std::uint64_t{harvest_hand_.size()} << harvest_hand_.order.value;
+    const std::uint64_t frames = harvest_hand_.frame_count();
     zone_.give_hand(harvest_hand_);
     left -= std::min(left, frames);
   }
@@ -181,8 +184,7 @@ void CachedZone::maybe_leave_shortage() noexcept {
   const auto may_leave = [this] {
     return in_shortage() && waiters_.load(memory_order_relaxed) == 0 &&
            zone_.free_pages() >= leave_above_.load(memory_order_relaxed) &&
-           !retired_.load(memory_order_relaxed) &&
-           !detached();
+           !retired_.load(memory_order_relaxed) && !detached();
   };
   if (!may_leave() || thread_is_marked()) {
     return;
@@ -336,6 +338,8 @@ std::uint64_t CachedZone::retire() noexcept {
   return out;
 }
 
+void CachedZone::close_if_home() noexcept { maybe_close(); }
+
 void CachedZone::maybe_close() noexcept {
   if (!retired_.load(memory_order_relaxed) || thread_is_marked()) [[likely]] {
     return;
@@ -373,7 +377,7 @@ CachedZone::Census CachedZone::census() noexcept {
     census.lists += lists_.cached(cpu);
   }
   for (const Hand& hand : hands_) {
-    census.hands += std::uint64_t{hand.size()} << hand.order.value;
+    census.hands += hand.frame_count();
   }
   census.engine = zone_.exact_free_pages();
   return census;

@@ -47,7 +47,7 @@ class CachedZone {
   // Adds the memory, opens the lists and starts them. Takes over `source` (may be nullptr: the
   // pieces are borrowed). Undone whole on failure, the source given back to the caller.
   Error open(std::uint16_t id, Source* source, std::vector<Extent> extents, const Options& options,
-             std::uint32_t lists);
+             std::uint32_t lists, std::uint32_t cpus);
 
   // One block, or kNoPage. Any thread, async-signal-safe.
   [[nodiscard]] WEIR_HOT PageIndex alloc(Order order, TakeRights rights) noexcept {
@@ -81,6 +81,8 @@ class CachedZone {
   // The owner has gone: the zone closes as soon as all its pages are home, perhaps at once.
   // Returns the frames still out.
   std::uint64_t retire() noexcept;
+  // Closes a retired zone that is whole again; for whoever finds one that was left to him.
+  void close_if_home() noexcept;
 
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
   // The first piece, for the range test of the default zone.
@@ -103,7 +105,11 @@ class CachedZone {
     std::uint64_t engine = 0;
     std::uint64_t lists = 0;
     std::uint64_t hands = 0;
-    [[nodiscard]] std::uint64_t out() const noexcept { return managed - engine - lists - hands; }
+    // While pages move a frame may be seen in two places, or in none.
+    [[nodiscard]] std::uint64_t out() const noexcept {
+      const std::uint64_t inside = engine + lists + hands;
+      return inside < managed ? managed - inside : 0;
+    }
   };
   [[nodiscard]] Census census() noexcept;
   [[nodiscard]] PercpuCounterValues percpu_counters() const noexcept;

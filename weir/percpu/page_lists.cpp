@@ -10,15 +10,16 @@
 
 namespace weir {
 
-Error PageLists::open(PageCount managed, std::uint32_t lists, std::uint32_t high,
-                      bool push_order0) {
+Error PageLists::open(PageCount managed, std::uint32_t lists, std::uint32_t high, bool push_order0,
+                      std::uint32_t cpus) {
+  const std::uint32_t sharers = cpus != 0 ? cpus : lists;
   // Rings of a CPU lie behind one another and start on a line of their own.
   std::uint64_t ring_entries = 0;
   std::array<std::uint32_t, kListOrders> sizes{};
   std::array<std::uint32_t, kListOrders> capacities{};
   for (unsigned list = 0; list < kListOrders; ++list) {
     capacities[list] =
-        high == 0 ? 0 : list_capacity(order_of_list(list).value, managed, lists, high);
+        high == 0 ? 0 : list_capacity(order_of_list(list).value, managed, sharers, high);
     sizes[list] = capacities[list] == 0 ? 0 : std::bit_ceil(capacities[list]);
     ring_entries += align_up<std::uint64_t>(sizes[list], kNoFalseSharing / sizeof(PageIndex));
   }
@@ -38,7 +39,7 @@ Error PageLists::open(PageCount managed, std::uint32_t lists, std::uint32_t high
   memory_size_ = size;
   blocks_ = reinterpret_cast<CpuBlock*>(*base);
   lists_ = lists;
-  cluster_ = cluster_frames(managed, lists);
+  cluster_ = cluster_frames(managed, sharers);
   push_order0_ = push_order0;
   auto* ring = reinterpret_cast<PageIndex*>(*base + block_bytes);
   for (std::uint32_t cpu = 0; cpu <= lists; ++cpu) {
@@ -110,7 +111,7 @@ void PageLists::refill_from(Hand& hand, unsigned list) noexcept {
   }
   hand.begin += put;
   block.counters.refills.add(1);
-  block.counters.refilled.add(std::uint64_t{put} << hand.order.value);
+  block.counters.refilled.add(std::uint64_t{put} << Order{hand.order}.value);
   block.lock.unlock();
 }
 
@@ -147,7 +148,7 @@ void PageLists::spill_into(Hand& hand, unsigned list, std::uint32_t n) noexcept 
     take_oldest(ring, hand, order_of_list(list), std::min(n, ring.count()));
     run(ring, list);
     block.counters.spills.add(1);
-    block.counters.spilled.add(std::uint64_t{hand.size()} << hand.order.value);
+    block.counters.spilled.add(hand.frame_count());
   }
   block.lock.unlock();
 }

@@ -32,7 +32,9 @@ class PageLists {
 
   // Blocks for CPUs 0..lists-1 with rings for `high` order-0 pages, stopped. push_order0: whether
   // users may push single frames (else every such push is refused and the zone decides).
-  Error open(PageCount managed, std::uint32_t lists, std::uint32_t high, bool push_order0);
+  // cpus: how many of the lists will be used, by which the sizes are measured; 0 = all.
+  Error open(PageCount managed, std::uint32_t lists, std::uint32_t high, bool push_order0,
+             std::uint32_t cpus = 0);
   void close() noexcept;
 
   // The hottest page, kNoPage (empty or stopped) or kBusyPage.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // percpu/twin_lock.hpp — the lock word of a CPU's lists in their locked form. Calls base, arch,
-// sched_yield(2).
+// os/thread_mark, sched_yield(2).
 // Users only ever try it; drainers may wait. The word is the holder's token, so that a signal
 // handler which interrupted the holder can tell that waiting would be for ever.
 #pragma once
@@ -13,14 +13,9 @@
 #include "weir/base/atomic.hpp"
 #include "weir/base/failpoint.hpp"
 #include "weir/base/hot.hpp"
+#include "weir/os/thread_mark.hpp"
 
 namespace weir {
-
-// A value that no other live thread has: the address of a thread-local.
-[[nodiscard]] WEIR_HOT std::uintptr_t thread_token() noexcept {
-  static constinit thread_local char anchor = 0;
-  return reinterpret_cast<std::uintptr_t>(&anchor);
-}
 
 class TwinLock {
  public:

@@ -9,8 +9,6 @@
 namespace weir::zone_registry {
 namespace {
 
-alignas(CachedZone) std::byte g_storage[sizeof(CachedZone) * kMaxZones];
-
 // The default before the first zone opens; it holds no page. Never destroyed: a static object may
 // release a page late.
 union Immortal {
@@ -31,17 +29,33 @@ template <class F>
 void for_each_used(F&& visit) {
   for (std::uint16_t id = 1; id < kMaxZones; ++id) {
     if (g_book.used[id]) {
-      visit(g_slots[id]);
+      visit(*zone_by_id(id));
+    }
+  }
+}
+
+// A signal handler that released the last page of a retired zone, having interrupted a marked
+// section, left the closing to others.
+void close_those_that_are_home() {
+  for (std::uint16_t id = 1; id < kMaxZones; ++id) {
+    bool used = false;
+    {
+      const ThreadMark mark;
+      const LockGuard guard{g_book.lock};
+      used = g_book.used[id];
+    }
+    if (used) {
+      zone_by_id(id)->close_if_home();
     }
   }
 }
 
 bool lock_zones() {
   for (std::uint16_t id = 1; id < kMaxZones; ++id) {
-    if (g_book.used[id] && !g_slots[id].try_lock_for_fork()) {
+    if (g_book.used[id] && !zone_by_id(id)->try_lock_for_fork()) {
       while (--id != 0) {
         if (g_book.used[id]) {
-          g_slots[id].unlock_in_parent();
+          zone_by_id(id)->unlock_in_parent();
         }
       }
       return false;
@@ -81,27 +95,29 @@ void after_fork_in_child() {
 
 }  // namespace
 
-CachedZone* const g_slots = std::launder(reinterpret_cast<CachedZone*>(g_storage));
+alignas(CachedZone) constinit std::byte g_storage[sizeof(CachedZone) * kMaxZones] = {};
 constinit Atomic<CachedZone*> g_default{&g_empty.zone};
 
 Result<CachedZone*> open(Source* source, std::vector<Extent> extents, const Options& options,
-                         std::uint32_t lists) {
+                         std::uint32_t lists, std::uint32_t cpus) {
   static const int registered =
       ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
   if (registered != 0) {
     return Error{Errc::system, "pthread_atfork", registered};
   }
+  close_those_that_are_home();
+  const ThreadMark mark;
   const LockGuard guard{g_book.lock};
   for (std::uint16_t id = 1; id < kMaxZones; ++id) {
     if (g_book.used[id]) {
       continue;
     }
     if (!g_book.made[id]) {
-      new (g_slots + id) CachedZone;
+      new (zone_by_id(id)) CachedZone;
       g_book.made[id] = true;
     }
-    CachedZone& zone = g_slots[id];
-    if (const Error error = zone.open(id, source, std::move(extents), options, lists);
+    CachedZone& zone = *zone_by_id(id);
+    if (const Error error = zone.open(id, source, std::move(extents), options, lists, cpus);
         error.failed()) {
       return error;
     }
@@ -115,6 +131,7 @@ Result<CachedZone*> open(Source* source, std::vector<Extent> extents, const Opti
 }
 
 void forget(CachedZone& zone) noexcept {
+  const ThreadMark mark;
   const LockGuard guard{g_book.lock};
   g_book.used[zone.id()] = false;
   if (g_default.load(memory_order_relaxed) == &zone) {
@@ -129,6 +146,7 @@ void forget(CachedZone& zone) noexcept {
 }
 
 std::uint32_t count() noexcept {
+  const ThreadMark mark;
   const LockGuard guard{g_book.lock};
   std::uint32_t n = 0;
   for_each_used([&n](CachedZone&) { ++n; });

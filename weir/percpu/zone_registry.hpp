@@ -4,7 +4,9 @@
 // thread that just gave back the last page may still look at it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "weir/base/hot.hpp"
@@ -16,13 +18,15 @@ inline constexpr std::uint16_t kMaxZones = 64;  // id 0 is no zone
 
 namespace zone_registry {
 
-extern CachedZone* const g_slots;  // kMaxZones of them
+alignas(CachedZone) extern std::byte g_storage[];  // room for kMaxZones of them
 // The oldest open zone; an empty zone while there is none, so that no test for nullptr is needed.
 extern Atomic<CachedZone*> g_default;
 
 // Opens a zone in a free slot. exhausted: no slot is free.
+// lists: one for each CPU number that may appear; cpus: those that are usable, by which the sizes of
+// the lists are measured; 0 = all.
 Result<CachedZone*> open(Source* source, std::vector<Extent> extents, const Options& options,
-                         std::uint32_t lists);
+                         std::uint32_t lists, std::uint32_t cpus = 0);
 // A zone that closed gives its slot back (called by the zone itself).
 void forget(CachedZone& zone) noexcept;
 // Zones open now, retired ones included.
@@ -31,7 +35,8 @@ std::uint32_t count() noexcept;
 }  // namespace zone_registry
 
 [[nodiscard]] WEIR_HOT CachedZone* zone_by_id(std::uint16_t id) noexcept {
-  return zone_registry::g_slots + id;
+  std::byte* where = zone_registry::g_storage + std::size_t{id} * sizeof(CachedZone);
+  return std::launder(reinterpret_cast<CachedZone*>(where));
 }
 
 // The zone a page belongs to. The default zone is found by a range test, others through the page's

@@ -94,6 +94,10 @@ Result<PageIndex> reserve_range(std::byte* base, Bytes size, std::uint16_t zone)
       size.value > (kMaxFrames << kFrameShift)) {
     return Error{Errc::too_large, "memory of a zone", 0};
   }
+  if (address < kChunkBytes) {
+    // Its chunk would seem to begin at no address at all.
+    return Error{Errc::foreign, "memory of a zone below 4 MiB", 0};
+  }
   if (fails(Failpoint::frame_range)) {
     return Error{Errc::exhausted, "descriptors for a zone", 0};
   }
@@ -143,9 +147,11 @@ void release_range(PageIndex first, std::byte* base, Bytes size) noexcept {
   const std::uint64_t chunks =
       div_round_up<std::uint64_t>(offset + whole_pages(size).value, kMaxBlockFrames);
   std::fill_n(g_chunks + first_chunk, chunks, nullptr);
-  static_cast<void>(system_memory().decommit(
-      reinterpret_cast<std::byte*>(g_pages + first_chunk * kMaxBlockFrames),
-      Bytes{chunks * kChunkDescriptors}));
+  // Somebody may be asking page_of() about an address of it: the descriptors stay readable, and all
+  // zero is kAbsent.
+  static_assert(FrameState{} == FrameState::kAbsent);
+  system_memory().discard(reinterpret_cast<std::byte*>(g_pages + first_chunk * kMaxBlockFrames),
+                          Bytes{chunks * kChunkDescriptors});
 }
 
 PageIndex find(const void* address) noexcept { return granules().find(address); }

@@ -14,16 +14,28 @@ namespace weir {
 
 struct alignas(kCacheLine) Hand {
   Atomic<bool> busy{false};  // claimed by exchange; freed by the claimer
-  // [begin, end) of frames; changed under the zone lock or the list lock that moves the pages,
-  // read by a forked child.
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
-  Order order;
+  // [begin, end) of frames, blocks of one order; changed under the zone lock or the list lock that
+  // moves the pages, read by a forked child and, for statistics, by anybody.
+  Relaxed<std::uint32_t> begin;
+  Relaxed<std::uint32_t> end;
+  Relaxed<Order> order;
   PageIndex frames[kClusterFrames] = {};
 
   [[nodiscard]] bool empty() const noexcept { return begin == end; }
   [[nodiscard]] std::uint32_t size() const noexcept { return end - begin; }
-  void clear() noexcept { begin = end = 0; }
+  // Frames in it, not blocks.
+  [[nodiscard]] std::uint64_t frame_count() const noexcept {
+    return std::uint64_t{size()} << Order{order}.value;
+  }
+  // The block on top, which must be there.
+  [[nodiscard]] PageIndex pop() noexcept {
+    end = end - 1;
+    return frames[end];
+  }
+  void clear() noexcept {
+    begin = 0;
+    end = 0;
+  }
 };
 
 }  // namespace weir

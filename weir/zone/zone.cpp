@@ -157,7 +157,7 @@ void Zone::give_many(const PageIndex* pages, std::uint32_t n, Order order) noexc
 void Zone::give_hand(Hand& hand) noexcept {
   Hold hold{*this};
   engine_.give_many(hand.order, hand.frames + hand.begin, hand.size());
-  hold.gave(std::uint64_t{hand.size()} << hand.order.value);
+  hold.gave(hand.frame_count());
   hand.clear();
 }
 

@@ -71,6 +71,7 @@ std::string start() {
                                     "--no-pci", "--iova-mode", "va",          "--file-prefix",
                                     prefix,     "--log-level", "*:emergency"};
   std::vector<char*> arguments;
+  arguments.reserve(words.size());
   for (std::string& word : words) {
     arguments.push_back(word.data());
   }

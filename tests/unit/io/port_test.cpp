@@ -181,7 +181,7 @@ TEST_F(MemoryPortTest, AFrameWithoutABufferWaitsInTheRing) {
   }
   EXPECT_EQ(received, 64U);
   EXPECT_EQ(port.rx_burst(std::span(slots).subspan(received)), 0U);
-  EXPECT_EQ(port.counters().drop_no_buffer.get(), 2U);
+  EXPECT_EQ(port.counters().no_buffer.get(), 2U);
   port.free_burst(std::span(slots).first(received));
   while (const std::size_t n = port.rx_burst(std::span(slots).subspan(received))) {
     received += n;
@@ -299,9 +299,9 @@ TEST_F(PcapPortTest, DoesNotConsumeAFrameThatFindsNoBuffer) {
   PcapPort<Source> port{tiny_source, &capture, Replay::once};
   std::vector<Packet> slots(10);
   EXPECT_EQ(port.rx_burst(slots), 4U);
-  EXPECT_EQ(port.counters().drop_no_buffer.get(), 1U);
+  EXPECT_EQ(port.counters().no_buffer.get(), 1U);
   EXPECT_EQ(port.rx_burst(std::span(slots).subspan(4)), 0U);
-  EXPECT_EQ(port.counters().drop_no_buffer.get(), 2U);
+  EXPECT_EQ(port.counters().no_buffer.get(), 2U);
   EXPECT_FALSE(port.finished());
   port.free_burst(std::span(slots).first(4));
   EXPECT_EQ(port.rx_burst(std::span(slots).first(2)), 2U);

@@ -499,7 +499,7 @@ TEST(PageAllocator, ReadsBackWhatItReallyGot) {
   EXPECT_EQ(effective.lists, topology().cpu_limit);
   EXPECT_STREQ(effective.list_mode, "locked");
   EXPECT_NE(std::string(effective.list_mode_reason), "");
-  EXPECT_EQ(effective.cluster, cluster_frames(PageCount{4096}, effective.lists));
+  EXPECT_EQ(effective.cluster, cluster_frames(PageCount{4096}, topology().allowed_cpus.count()));
   EXPECT_EQ(effective.batch, 1U);
   EXPECT_EQ(effective.high, 200U);
   EXPECT_EQ(effective.options.high, PageCount{200});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <set>
 #include <thread>
@@ -737,6 +738,55 @@ TEST(CachedZone, DrainNeedsNoHelpFromAThreadThatSpinsInUserCode) {
   step.store(2);
   spinner.join();
   expect_whole(*zone);
+}
+
+TEST(CachedZone, ReadersCountAndAuditWhileOthersRunOutOfMemory) {
+  TestZone zone(512);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> workers;
+  for (std::uint32_t number = 0; number < 2; ++number) {
+    workers.emplace_back([&] {
+      for (int round = 0; round < 100; ++round) {
+        const std::vector<PageIndex> pages = take_all(*zone);
+        std::vector<PageIndex> bulk(100);
+        bulk.resize(zone->alloc_bulk(bulk.data(), bulk.size(), {}));
+        free_all(*zone, pages);
+        zone->free_bulk(bulk.data(), bulk.size());
+      }
+    });
+  }
+  std::thread reader([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+      const CachedZone::Census census = zone->census();
+      EXPECT_LE(census.out(), 512U);
+      EXPECT_LE(census.engine, 512U);
+      EXPECT_LE(zone->zone().audit(), 512U);
+      EXPECT_LE(zone->zone().free_blocks(Order{0}), 512U);
+      const PercpuCounterValues counters = zone->percpu_counters();
+      EXPECT_LE(counters.refilled, zone->zone().counters().taken.get());
+    }
+  });
+  for (std::thread& worker : workers) {
+    worker.join();
+  }
+  stop.store(true);
+  reader.join();
+  EXPECT_EQ(zone->census().out(), 0U);
+  expect_whole(*zone);
+}
+
+TEST(CachedZone, ListsAreMeasuredByTheCpusThatAreUsable) {
+  // 64 CPUs may appear, two of them are ours.
+  const auto sizes = [](std::uint32_t lists, std::uint32_t cpus) {
+    PageLists measured;
+    EXPECT_FALSE(measured.open(PageCount{kFrames}, lists, 160, true, cpus).failed());
+    const std::array<std::uint32_t, 3> result{measured.count(), measured.cluster(),
+                                              measured.capacity(2)};
+    measured.close();
+    return result;
+  };
+  EXPECT_EQ(sizes(64, 2), (std::array<std::uint32_t, 3>{64, 64, 32}));
+  EXPECT_EQ(sizes(64, 0), (std::array<std::uint32_t, 3>{64, 16, 0}));
 }
 
 TEST(CachedZone, DrainingWhileOthersWorkLosesNothing) {

@@ -177,7 +177,7 @@ TEST(PageLists, SpillTakesTheOldestAndOnlyFromAFullList) {
   push_all(lists, 0, kHigh - 1, 1);
   lists.spill_into(hand, 0, 64);
   EXPECT_EQ(content_of(hand), numbers(0, 64));
-  EXPECT_EQ(hand.order, Order{0});
+  EXPECT_EQ(Order{hand.order}, Order{0});
   EXPECT_EQ(lists.cached(0), kHigh - 64);
   push_all(lists, 0, 500, 64);  // room for exactly what left
   EXPECT_FALSE(lists.push(0, {1}));
@@ -241,8 +241,8 @@ TEST(PageLists, HarvestTakesEverythingClusterByClusterOldestFirst) {
     if (steps.empty()) {
       EXPECT_EQ(content_of(hand), numbers(0, 64));
     }
-    EXPECT_TRUE(hand.order == kPageblockOrder || hand.size() << hand.order.value <= kClusterFrames);
-    steps.emplace_back(hand.order.value, hand.size());
+    EXPECT_TRUE(Order{hand.order} == kPageblockOrder || hand.frame_count() <= kClusterFrames);
+    steps.emplace_back(Order{hand.order}.value, hand.size());
   }
   const std::vector<std::pair<unsigned, std::size_t>> expected{
       {0, 64}, {0, 36}, {2, 16}, {2, 4}, {9, 1}};

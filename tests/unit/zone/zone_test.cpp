@@ -90,7 +90,7 @@ TEST(Zone, FillsAHandWithTheLowestOnTop) {
   OpenZone open(1024);
   Hand hand;
   EXPECT_EQ(open.zone.take_into(hand, Order{1}, 4, false), 4U);
-  EXPECT_EQ(hand.order, Order{1});
+  EXPECT_EQ(Order{hand.order}, Order{1});
   ASSERT_EQ(hand.size(), 4U);
   EXPECT_EQ(hand.frames[3], open.frame(0));
   EXPECT_EQ(hand.frames[0], open.frame(6));
@@ -105,8 +105,9 @@ TEST(Zone, GivesOnlyWhatIsLeftInAHand) {
   OpenZone open(64);
   Hand hand;
   ASSERT_EQ(open.zone.take_into(hand, Order{0}, 8, false), 8U);
-  const PageIndex top = hand.frames[--hand.end];
-  const PageIndex bottom = hand.frames[hand.begin++];
+  const PageIndex top = hand.pop();
+  const PageIndex bottom = hand.frames[hand.begin];
+  hand.begin += 1;
   open.zone.give_hand(hand);
   EXPECT_EQ(open.zone.free_pages(), 62U);
   open.zone.give(top, Order{0});
