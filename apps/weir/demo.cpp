@@ -88,6 +88,7 @@ struct DemoCommand {
   Output output;
   double seconds = 10;
   std::string capture_path;
+  bool capture_given = false;
   std::size_t rounds = 0;  // 0: not given
   std::vector<std::string> filters;
 
@@ -95,6 +96,11 @@ struct DemoCommand {
 };
 
 int DemoCommand::run() {
+  if (capture_given && capture_path.empty()) {
+    throw CommandError(kBadUsage,
+                       "--capture names no file; leave it out to replay the one that "
+                       "comes with weir");
+  }
   const LoadedCapture loaded = load_capture(capture_path);
   Session session;
   lab::Experiment experiment = lab::forward_experiment();
@@ -149,10 +155,10 @@ void add_demo(CLI::App& app, Action& chosen) {
       ->type_name("S")
       ->check(check_seconds)
       ->capture_default_str();
-  sub->add_option("--capture", command->capture_path,
-                  "Capture to replay (pcap), instead of the "
-                  "repository's")
-      ->type_name("FILE");
+  const CLI::Option* capture =
+      sub->add_option("--capture", command->capture_path,
+                      "Capture to replay (pcap), instead of the repository's")
+          ->type_name("FILE");
   sub->add_option("--rounds", command->rounds, "Rounds to count; at least 7 without this option")
       ->type_name("N")
       ->check(check_rounds);
@@ -162,7 +168,10 @@ void add_demo(CLI::App& app, Action& chosen) {
       ->allow_extra_args(false);
   command->output.add_json(*sub);
   command->output.add_html(*sub, "weir-report.html");
-  sub->callback([command, &chosen] { chosen = [command] { return command->run(); }; });
+  sub->callback([command, capture, &chosen] {
+    command->capture_given = capture->count() != 0;
+    chosen = [command] { return command->run(); };
+  });
 }
 
 }  // namespace weir::app

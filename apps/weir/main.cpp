@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <string>
 
 #include "apps/weir/command.hpp"
@@ -47,7 +48,13 @@ int run(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    app.exit(asked);
+    std::cout.flush();
+    if (!std::cout || std::fflush(stdout) != 0) {
+      complain("cannot write to standard output");
+      return weir::app::kFailed;
+    }
+    return weir::app::kDone;
   } catch (const CLI::ParseError& error) {
     const auto subcommands = app.get_subcommands();
     if (subcommands.empty() && argc > 1 && argv[1][0] != '-') {

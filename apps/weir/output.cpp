@@ -52,6 +52,10 @@ void Output::add_html(CLI::App& app, const std::string& default_name) {
 }
 
 void Output::open() {
+  if (json_asked_ && !json_path_.empty() && json_path_ == html_path_) {
+    throw CommandError(
+        kBadUsage, "--json and --html name the same file '" + json_path_ + "'; give each its own");
+  }
   if (json_asked_ && !json_path_.empty()) {
     if (const std::string problem = json_file_.open(json_path_); !problem.empty()) {
       throw CommandError(kBadUsage, problem);

@@ -8,6 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 
 #include "weir/base/check.hpp"
 #include "weir/os/topology.hpp"
@@ -61,9 +64,10 @@ Crew::Crew(CpuPair cpus) : cpus_(cpus) {
   try {
     members_[0].thread = std::thread([this] { serve(members_[0], cpus_.lead); });
     members_[1].thread = std::thread([this] { serve(members_[1], cpus_.follow); });
-  } catch (...) {
+  } catch (const std::system_error& error) {
     stop();
-    throw;
+    throw std::runtime_error(std::string{"cannot start the two measuring threads: "} +
+                             error.code().message());
   }
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return pending_ == 0; });

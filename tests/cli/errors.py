@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Bad input: exit code 2, exactly one line on standard error, nothing on standard output, no file."""
 import os
+import subprocess
 
 from _weir import WeirTest, frame, main, pcap
 
@@ -75,6 +76,9 @@ class BadUsage(WeirTest):
         self.bad("demo", "--capture", str(self.folder), says=(str(self.folder),))
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(files))
 
+    def test_capture_without_a_name(self):
+        self.bad("demo", "--capture", "", says=("--capture",))
+
     def test_unreadable_capture(self):
         path = self.folder / "secret.pcap"
         path.write_bytes(pcap([frame(60)]))
@@ -89,6 +93,18 @@ class BadUsage(WeirTest):
         self.bad("demo", "--json", str(self.folder), says=(str(self.folder),))
         self.bad("demo", "--html", "no/such/folder/x.html", says=("no/such/folder/x.html",))
         self.bad("lab", "--html", "no/such/folder/x.html", says=("no/such/folder/x.html",))
+
+    def test_one_file_for_two_results(self):
+        self.bad("demo", "--json", "x", "--html", "x", says=("'x'",))
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_help_that_cannot_be_written(self):
+        for option in ("--help", "--version"):
+            with self.subTest(option=option), open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([self.weir, option], stdin=subprocess.DEVNULL, stdout=full,
+                                      stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(done.stderr, "weir: cannot write to standard output\n")
 
     def test_results_in_a_folder_of_somebody_else(self):
         prefix = self.as_nobody(self.folder)

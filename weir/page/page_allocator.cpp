@@ -32,6 +32,9 @@ namespace {
     default:
       break;
   }
+  if (error.code == Errc::exhausted) {
+    text = std::string{"weir: there are no more "} + error.what + " to be had";
+  }
   throw std::system_error(
       std::error_code(error.os_errno != 0 ? error.os_errno : ENOMEM, std::generic_category()),
       text);

@@ -34,7 +34,8 @@ namespace weir {
 WEIR_COLD void unref_slow(Page* page, std::uint32_t n) noexcept;
 
 // Drops a reference; the last one gives the page back to where it belongs (per-CPU list, zone,
-// pool). Any thread; async-signal-safe unless the page is a pool's. nullptr is ignored.
+// pool). Any thread; async-signal-safe unless the page is a pool's or the last of an allocator that
+// has ended. nullptr is ignored.
 WEIR_HOT void unref(Page* page) noexcept {
   // pairs: unref_slow release — what earlier owners wrote happens before the page's next life
   if (page != nullptr && page->word.load(memory_order_acquire) == kSoleOwner) [[likely]] {
