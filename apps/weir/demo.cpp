@@ -43,6 +43,10 @@ std::string headline(const lab::CaseResult& result, const lab::ContenderResult& 
                                    ? fmt::format(" (95 % interval {:.2f} to {:.2f})",
                                                  ratio.interval->low, ratio.interval->high)
                                    : "";
+  if (ratio.interval && ratio.interval->low <= 1 && ratio.interval->high >= 1) {
+    return fmt::format("{}. No winner between it and {}: ratio {:.2f}{}.", packets, best->name,
+                       ratio.median, interval);
+  }
   return fmt::format("{}, at {:.2f} times the rate of the best other contender, {}{}.", packets,
                      ratio.median, best->name, interval);
 }
@@ -64,22 +68,15 @@ std::vector<std::string> sentences(const lab::CaseResult& result) {
     if (refilled > 0) {
       lines.push_back(fmt::format(
           "Of the pool's buffers {:.2f} % came back over its return ring, {:.2f} % were taken from "
-          "the page allocator; the ring was full for {}.",
+          "the page allocator; {} found the ring full and went to the page allocator.",
           100 * from_ring / refilled, 100 * (refilled - from_ring) / refilled,
           lab::count_text(c.sum("pool_ring_full"))));
     }
     lines.push_back(fmt::format(
         "Zone lock: taken {} times ({} a million packets) while {} frames crossed the zone "
-        "boundary; "
-        "at most 2 x frames / 64 = {} is allowed: {}.",
+        "boundary. The promise, 32 frames a hold or at most {} holds, is {}.",
         lab::count_text(holds), lab::number_text(packets > 0 ? 1e6 * holds / packets : 0),
         lab::count_text(crossing), lab::count_text(bound), holds <= bound ? "kept" : "EXCEEDED"));
-    if (holds > 0) {
-      const lab::Series* per_hold = c.find("zone_frames_per_hold");
-      lines.push_back(fmt::format(
-          "Each hold moved {} frames.",
-          lab::number_text(per_hold == nullptr ? 0 : lab::median_of(per_hold->values))));
-    }
   }
   return lines;
 }

@@ -12,7 +12,7 @@
 
 namespace weir {
 
-Error CachedZone::open(std::uint16_t id, Source* source, std::vector<Extent> extents,
+Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Extent>& extents,
                        const Options& options, std::uint32_t lists, std::uint32_t cpus) {
   // A thread that gave back the last page of the zone that was here before may be on its way out
   // through maybe_leave_shortage().

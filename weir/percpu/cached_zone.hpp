@@ -46,8 +46,8 @@ class CachedZone {
 
   // Adds the memory, opens the lists and starts them. Takes over `source` (may be nullptr: the
   // pieces are borrowed). Undone whole on failure, the source given back to the caller.
-  Error open(std::uint16_t id, Source* source, std::vector<Extent> extents, const Options& options,
-             std::uint32_t lists, std::uint32_t cpus);
+  Error open(std::uint16_t id, Source* source, const std::vector<Extent>& extents,
+             const Options& options, std::uint32_t lists, std::uint32_t cpus);
 
   // One block, or kNoPage. Any thread, async-signal-safe.
   [[nodiscard]] WEIR_HOT PageIndex alloc(Order order, TakeRights rights) noexcept {

@@ -98,7 +98,7 @@ void after_fork_in_child() {
 alignas(CachedZone) constinit std::byte g_storage[sizeof(CachedZone) * kMaxZones] = {};
 constinit Atomic<CachedZone*> g_default{&g_empty.zone};
 
-Result<CachedZone*> open(Source* source, std::vector<Extent> extents, const Options& options,
+Result<CachedZone*> open(Source* source, const std::vector<Extent>& extents, const Options& options,
                          std::uint32_t lists, std::uint32_t cpus) {
   static const int registered =
       ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
@@ -117,8 +117,7 @@ Result<CachedZone*> open(Source* source, std::vector<Extent> extents, const Opti
       g_book.made[id] = true;
     }
     CachedZone& zone = *zone_by_id(id);
-    if (const Error error = zone.open(id, source, std::move(extents), options, lists, cpus);
-        error.failed()) {
+    if (const Error error = zone.open(id, source, extents, options, lists, cpus); error.failed()) {
       return error;
     }
     g_book.used[id] = true;

@@ -25,7 +25,7 @@ extern Atomic<CachedZone*> g_default;
 // Opens a zone in a free slot. exhausted: no slot is free.
 // lists: one for each CPU number that may appear; cpus: those that are usable, by which the sizes of
 // the lists are measured; 0 = all.
-Result<CachedZone*> open(Source* source, std::vector<Extent> extents, const Options& options,
+Result<CachedZone*> open(Source* source, const std::vector<Extent>& extents, const Options& options,
                          std::uint32_t lists, std::uint32_t cpus = 0);
 // A zone that closed gives its slot back (called by the zone itself).
 void forget(CachedZone& zone) noexcept;

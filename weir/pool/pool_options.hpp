@@ -14,8 +14,10 @@
 namespace weir {
 
 struct PoolOptions {
-  // Pages that may wait on their way home from other threads; clamped to kPoolRingMax. With 0 the
-  // pool recycles for its owner only.
+  // Pages that may wait on their way home from other threads; clamped to kPoolRingMax. Enough is
+  // what can be under way at once: queues, bursts and the cache of 128. What does not fit goes to
+  // the page allocator (counter ring_full), which costs the zone lock now and then. With 0 the pool
+  // recycles for its owner only.
   std::uint32_t ring = kPoolRingDefault;
   // What pages may be taken from. With `reserve`, single pages out of the reserve are served when
   // nothing else is left; they go back to the allocator after one use. `zero` cannot be: a page
