@@ -84,7 +84,7 @@ void PagePool::drain() noexcept {
 }
 
 PoolInfo PagePool::info() const noexcept {
-  LockGuard guard(block_->ring.producer_lock());
+  LockGuard guard(block_->ring.lock());
   return pool_info_locked(*block_);
 }
 
@@ -131,7 +131,11 @@ std::size_t PagePool::get_bulk(std::span<Page*> out) noexcept {
 // Fills the owner's empty cache: from the ring, else from the allocator. False when both are empty.
 bool PagePool::refill() noexcept {
   PoolBlock& block = *block_;
-  std::uint32_t n = block.ring.pop(block.cache, kPoolRefillPages);
+  std::uint32_t n = 0;
+  if (block.ring.size() != 0) {
+    LockGuard guard(block.ring.lock());
+    n = block.ring.pop(block.cache, kPoolRefillPages);
+  }
   if (n != 0) {
     block.counters.from_ring.add(n);
   } else {
@@ -174,7 +178,7 @@ std::size_t PagePool::get_bulk_elsewhere(std::span<Page*> out) noexcept {
     return 0;
   }
   const std::size_t n = fetch(out);
-  LockGuard guard(block_->ring.producer_lock());
+  LockGuard guard(block_->ring.lock());
   block_->returns.from_allocator.add(n);
   block_->returns.elsewhere.add(n);
   if (n < out.size()) {

@@ -41,7 +41,7 @@ void return_pages(PoolBlock& block, std::uint64_t tag, Page* const* pages,
                   std::uint32_t n) noexcept {
   std::uint32_t pushed = 0;
   {
-    LockGuard guard(block.ring.producer_lock());
+    LockGuard guard(block.ring.lock());
     if (block.tag != tag || block.phase == PoolPhase::kFree) [[unlikely]] {
       report_double_free(index_of(pages[0]), "of a pool that is gone");
     }
@@ -65,7 +65,7 @@ bool make_room(PoolBlock& block) noexcept {
   }
   std::uint32_t pushed = 0;
   {
-    LockGuard guard(block.ring.producer_lock());
+    LockGuard guard(block.ring.lock());
     pushed = push_locked(block, block.cache, kSpillPages, Parked::yes);
   }
   std::memmove(block.cache, block.cache + pushed, (cached - pushed) * sizeof(Page*));
@@ -149,7 +149,7 @@ void leave_pool(PoolBlock& block, Page* const* pages, std::uint32_t n) noexcept 
   }
   free_bulk(std::span(pages, n));
   // Counted when the allocator has them: nothing in flight means that all memory is back.
-  LockGuard guard(block.ring.producer_lock());
+  LockGuard guard(block.ring.lock());
   block.returns.left_pool.add(n);
   free_if_done(block);
 }

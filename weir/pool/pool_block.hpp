@@ -6,8 +6,8 @@
 //   page->owner = tag | generation 52 | id 12 |      page->word = references | kPoolFlag
 //
 // Who writes what:
-//   the owner          cache, cached, counters, the head of the ring: no lock, no atomic instruction
-//   whoever returns    the tail of the ring, phase, returns: under the ring's producer lock
+//   the owner          cache, cached, counters: no lock, no atomic instruction
+//   owner and others   the ring, phase, returns: under the ring's lock, a burst at a time
 // A block is type-stable: the last thing any thread does to it is to release that lock. So it does
 // not matter that the pool may be gone, or be another one, right afterwards.
 //
@@ -69,7 +69,7 @@ struct alignas(kNoFalseSharing) PoolBlock {
 
   RecycleRing ring;
 
-  // Under the ring's producer lock.
+  // Under the ring's lock.
   PoolPhase phase = PoolPhase::kFree;
   PoolCounters returns;
   std::uint64_t closed_at_ns = 0;
@@ -170,7 +170,7 @@ WEIR_HOT void pool_put(Page* page) noexcept {
   unref(page);
 }
 
-// The same for many: pages of several pools and of none, in any order. The producer lock is taken
+// The same for many: pages of several pools and of none, in any order. The ring lock is taken
 // once for each run of pages of one pool.
 void pool_put_bulk(Page* const* pages, std::size_t n) noexcept;
 

@@ -28,11 +28,11 @@ void for_each_block(F&& visit) noexcept {
 // inherited. Registered after the zones' handlers, these run before them: pool locks come first.
 void before_fork() noexcept {
   g_claim_lock.lock();
-  for_each_block([](PoolBlock& block) { block.ring.producer_lock().lock(); });
+  for_each_block([](PoolBlock& block) { block.ring.lock().lock(); });
 }
 
 void after_fork() noexcept {
-  for_each_block([](PoolBlock& block) { block.ring.producer_lock().unlock(); });
+  for_each_block([](PoolBlock& block) { block.ring.lock().unlock(); });
   g_claim_lock.unlock();
 }
 
@@ -54,7 +54,7 @@ PoolBlock* make_block(std::uint32_t id) noexcept {
   return g_blocks_made.load(memory_order_acquire);  // pairs: make_block release
 }
 
-// Under the producer lock.
+// Under the ring lock.
 bool open_block(PoolBlock& block, std::uint32_t ring) noexcept {
   if (!block.ring.open(ring)) {
     return false;
@@ -82,7 +82,7 @@ PoolBlock* claim_pool_block(std::uint32_t ring, bool& full) noexcept {
       full = false;
       return nullptr;
     }
-    LockGuard guard(block->ring.producer_lock());
+    LockGuard guard(block->ring.lock());
     if (block->phase == PoolPhase::kFree) {
       full = false;
       return open_block(*block, ring) ? block : nullptr;
@@ -111,7 +111,13 @@ void empty_pool(PoolBlock& block) noexcept {
   Page* batch[kPoolRefillPages];
   // What others return meanwhile is not waited for.
   for (std::uint32_t left = block.ring.size(); left != 0; left -= n) {
-    n = block.ring.pop(batch, std::min(left, kPoolRefillPages));
+    {
+      LockGuard guard(block.ring.lock());
+      n = block.ring.pop(batch, std::min(left, kPoolRefillPages));
+    }
+    if (n == 0) {
+      break;
+    }
     unpark_all(batch, n);
     leave_pool(block, batch, n);
   }
@@ -119,12 +125,12 @@ void empty_pool(PoolBlock& block) noexcept {
 
 void close_pool(PoolBlock& block) noexcept {
   {
-    LockGuard guard(block.ring.producer_lock());
+    LockGuard guard(block.ring.lock());
     block.phase = PoolPhase::kClosing;  // the ring only shrinks from here on
     block.closed_at_ns = system_clock().now_ns();
   }
   empty_pool(block);
-  LockGuard guard(block.ring.producer_lock());
+  LockGuard guard(block.ring.lock());
   block.phase = PoolPhase::kClosed;
   free_if_done(block);
 }
@@ -161,7 +167,7 @@ std::size_t pool_list(std::span<PoolInfo> out) noexcept {
   std::size_t pools = 0;
   for (std::uint32_t id = 0; id < made; ++id) {
     PoolBlock& block = pool_block(id);
-    LockGuard guard(block.ring.producer_lock());
+    LockGuard guard(block.ring.lock());
     if (block.phase == PoolPhase::kFree) {
       continue;
     }

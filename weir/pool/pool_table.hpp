@@ -27,13 +27,13 @@ void close_pool(PoolBlock& block) noexcept;
 // Gives pages without users, all of this pool, to the allocator for good. Any thread.
 void leave_pool(PoolBlock& block, Page* const* pages, std::uint32_t n) noexcept;
 
-// Frees a closed block without pages in flight. Under the producer lock.
+// Frees a closed block without pages in flight. Under the ring lock.
 void free_if_done(PoolBlock& block) noexcept;
 
-// Pages in flight, P1. Under the producer lock: a page is counted in before anybody can count it out.
+// Pages in flight, P1. Under the ring lock: a page is counted in before anybody can count it out.
 [[nodiscard]] std::uint64_t in_flight_locked(const PoolBlock& block) noexcept;
 
-// The same and the rest. Under the producer lock.
+// The same and the rest. Under the ring lock.
 [[nodiscard]] PoolInfo pool_info_locked(const PoolBlock& block) noexcept;
 
 // The last reference of a page of a pool went by way of unref().
