@@ -138,6 +138,21 @@ std::string table_of(const CaseResult& result) {
         "absolute figures; run again when the machine is quiet.\n",
         100 * relative_spread(result.control_ns));
   }
+  // The control loop does not notice that a partner lost its CPU; the contenders do.
+  constexpr double kWide = 2;
+  std::size_t wide = 0;
+  for (const ContenderResult& contender : result.contenders) {
+    if (const Series* series = contender.find(metric.name); series != nullptr) {
+      const Summary summary = summarize(series->values);
+      wide += summary.low > 0 && summary.high / summary.low > kWide ? 1 : 0;
+    }
+  }
+  if (wide != 0) {
+    text += fmt::format(
+        "Busy machine: the rounds of {} of the contenders differ by more than a factor of two. Do "
+        "not quote these figures.\n",
+        wide);
+  }
   return text;
 }
 

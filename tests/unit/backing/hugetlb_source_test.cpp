@@ -111,7 +111,7 @@ TEST(HugetlbSource, TheNoteTellsWhyItFellBack) {
     HugetlbSource source(memory, 1_GiB, true);
     const Result<Extent> extent = source.obtain(1_MiB);
     EXPECT_TRUE(extent);
-    const std::string note = extent.value().note;
+    std::string note = extent.value().note;
     source.give_back(extent.value());
     return note;
   };

@@ -148,6 +148,18 @@ TEST(Result, ARunIsNoisyWhenTheControlLoopVaries) {
   EXPECT_NE(table_of(result).find("noisy"), std::string::npos);
 }
 
+TEST(Result, RoundsThatDifferByMoreThanTwoAreNotToBeQuoted) {
+  const Experiment e = experiment(true);
+  CaseResult result = forward_result(e);
+  EXPECT_NE(table_of(result).find("rounds of 5 of the contenders"), std::string::npos);
+  for (ContenderResult& c : result.contenders) {
+    for (Series& series : c.series) {
+      series.values.assign(7, 1e6);
+    }
+  }
+  EXPECT_EQ(table_of(result).find("Busy machine"), std::string::npos);
+}
+
 TEST(Result, TableShowsTheUnitForPeopleAndTheInterval) {
   const Experiment e = experiment(true);
   const std::string table = table_of(forward_result(e));
