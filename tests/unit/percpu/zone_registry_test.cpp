@@ -212,6 +212,26 @@ TEST(ZoneRegistry, ANewZoneInAnOldSlotBeginsWithNothing) {
   EXPECT_FALSE(zone->in_shortage());
 }
 
+// A signal handler must not close a zone while it has interrupted a locked section.
+TEST(ZoneRegistry, AZoneWhoseLastPageAHandlerBroughtIsClosedByWhoeverOpensTheNext) {
+  const std::uint32_t before = zone_registry::count();
+  for (const unsigned order : {0U, 4U}) {
+    std::optional<TestZone> zone(std::in_place, 256U);
+    zone->abandon();
+    CachedZone& cached = **zone;
+    const PageIndex last = cached.alloc(Order{order}, {});
+    zone.reset();
+    {
+      const ThreadMark mark;  // as the handler sees it
+      cached.free(last, Order{order});
+    }
+    EXPECT_EQ(zone_registry::count(), before + 1);
+    const TestZone next(256);
+    EXPECT_EQ(zone_registry::count(), before + 1);
+  }
+  EXPECT_EQ(zone_registry::count(), before);
+}
+
 // A thread is just giving back its last page: it has filled a hand from the full list and pushed the
 // page, when the zone is retired. What it carries is the last to come home.
 TEST(ZoneRegistry, AZoneEndsWhenTheLastFramesWereInAHand) {

@@ -203,6 +203,20 @@ TEST(FrameTable, AddressesOfAReleasedRangeAreForeign) {
   EXPECT_EQ(frame_table::find(base + 5000), kNoPage);
 }
 
+TEST(FrameTable, DescriptorsOfAReleasedRangeStayReadableAndSayAbsent) {
+  PageIndex first = kNoPage;
+  {
+    const EngineRange range(1500, 9);
+    first = range.first();
+    page_at(range.frame(7))->state.store(FrameState::kLive);
+    page_at(range.frame(7))->word.store(55);
+  }
+  // Whoever found an index of it just before may still look.
+  for (std::uint64_t i = 0; i < 1500; ++i) {
+    ASSERT_EQ(page_at(advance(first, i))->state.load(), FrameState::kAbsent);
+  }
+}
+
 TEST(FrameTable, TwoRangesStandSideBySide) {
   const EngineRange one(1024, 0, 1);
   const EngineRange other(3000, 100, 2);
@@ -218,6 +232,8 @@ TEST(FrameTable, RefusesWhatIsNoRange) {
   const Result<std::byte*> base = system_memory().reserve(4_MiB, 4_MiB);
   ASSERT_TRUE(base);
   std::byte* start = base.value();
+  // Its chunk would begin below address 0.
+  EXPECT_EQ(Range(reinterpret_cast<std::byte*>(4096), 4_KiB).code(), Errc::foreign);
   EXPECT_EQ(Range(start, Bytes{0}).code(), Errc::zero_size);
   EXPECT_EQ(Range(start + 1, 8_KiB).code(), Errc::misaligned);
   EXPECT_EQ(Range(start, Bytes{5000}).code(), Errc::misaligned);
