@@ -183,8 +183,8 @@ PageAllocator::PageAllocator(std::span<const std::span<std::byte>> memory, const
   }
   check(options, total);
   effective_ = std::make_unique<Effective>();
-  Result<CachedZone*> zone = zone_registry::open(
-      nullptr, extents, options, topology().cpu_limit, topology().allowed_cpus.count());
+  Result<CachedZone*> zone = zone_registry::open(nullptr, extents, options, topology().cpu_limit,
+                                                 topology().allowed_cpus.count());
   if (!zone) {
     raise(zone.error());
   }
