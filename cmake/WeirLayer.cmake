@@ -14,9 +14,9 @@ macro(weir_library)
   target_compile_features(weir PUBLIC cxx_std_20)
   target_link_libraries(weir PUBLIC Threads::Threads PRIVATE $<BUILD_INTERFACE:weir-flags>)
   set_target_properties(weir PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
-  if(BUILD_SHARED_LIBS)
-    target_link_options(weir PRIVATE -Wl,-z,nodelete)  # unmapping a restartable section kills its threads
-  endif()
+  # Whatever contains a restartable section, inlined ones included, must never be unmapped: the kernel would look
+  # for it at the next preemption and kill the thread.
+  target_link_options(weir PUBLIC "LINKER:-z,nodelete")
   # WEIR_AUDIT is the name of a check; the definition that turns it on has another.
   target_compile_definitions(weir PUBLIC
     $<$<BOOL:${WEIR_TEST_HOOKS}>:WEIR_TEST_HOOKS=1>

@@ -128,10 +128,15 @@ void tell_allocator(Teller& tell, const Effective& effective) {
   tell.number("frames managed", "managed", effective.managed.value, "frames", "",
               size_text(bytes(effective.managed)));
   tell.number("lists", "lists", effective.lists, "count", "", "one for each CPU there may be");
+  tell.number("their memory", "list_memory", effective.list_memory.value, "bytes", "",
+              size_text(effective.list_memory) + " of address space; 4 KiB for each CPU in use");
   tell.number("cluster", "cluster", effective.cluster, "frames", "",
-              "moved at once between list and zone");
+              "moved at once between list, depot and engine");
   tell.number("batch", "batch", effective.batch, "frames", "", "by the kernel's formula");
-  tell.number("a list holds", "high", effective.high, "frames", "", "at most, of order 0");
+  tell.number("a list holds", "high", effective.high, "frames", "", "of order 0, to start with");
+  tell.number("a busy list", "high_max", effective.high_max, "frames", "", "when misses earn it more");
+  tell.number("the depot holds", "depot", effective.depot, "frames", "", "in whole clusters, unmerged");
+  tell.number("all of them", "cached_max", effective.cached_max, "frames", "", "at most");
   tell.number("watermark min", "watermark_min", effective.watermark_min, "frames");
   tell.number("watermark low", "watermark_low", effective.watermark_low, "frames");
   tell.number("watermark high", "watermark_high", effective.watermark_high, "frames");

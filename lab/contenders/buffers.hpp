@@ -7,6 +7,8 @@
 #include <concepts>
 #include <cstddef>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "lab/harness/trial.hpp"
@@ -15,27 +17,57 @@ namespace weir::lab {
 
 // Every contender hands out buffers of one size: a frame.
 inline constexpr std::size_t kBufferBytes = 4096;
-// A burst, and the size of bulk calls.
+// What a ring between two CPUs carries at once, and the bulk calls of the forwarder.
 inline constexpr std::size_t kBurst = 64;
 
-// Handle{} is "none". alloc and alloc_bulk are called by one thread at a time; free and free_bulk by
-// any, also at the same time as those. alloc_bulk returns how many leading places it filled.
+// Single calls are inlined by attribute, so that the loop of `pairs` is that of no one more than of
+// another. A handle may be an owner that only moves; Handle{} is "none". alloc and alloc_bulk are called by
+// one thread at a time; free and free_bulk by any, also at the same time as those. alloc_bulk returns
+// how many leading places it filled; what free_bulk was given may be anything afterwards.
 template <class B>
 concept Buffers = requires(B& b, typename B::Handle h, std::span<typename B::Handle> many,
                            std::vector<Reading>& readings) {
   { b.alloc() }
   noexcept->std::same_as<typename B::Handle>;
-  { b.free(h) }
+  { b.free(std::move(h)) }
   noexcept;
   { b.alloc_bulk(many) }
   noexcept->std::same_as<std::size_t>;
   { b.free_bulk(many) }
   noexcept;
-  { B::address(h) }
+  { B::address(std::as_const(h)) }
   noexcept->std::same_as<std::byte*>;
   {b.enter_thread()};       // first thing a measuring thread does in a round
-  {b.begin_round()};        // before a round, nothing else runs
-  {b.end_round(readings)};  // after it: counters of the round
+  {b.begin_round()};        // what is counted begins; by the thread that allocates, or at rest
+  {b.end_round(readings)};  // counters since then
+};
+
+// True for a handle of no buffer.
+template <Buffers B>
+[[nodiscard, gnu::always_inline]] inline bool is_none(const typename B::Handle& handle) noexcept {
+  if constexpr (requires { B::is_none(handle); }) {
+    return B::is_none(handle);
+  } else {
+    return handle == typename B::Handle{};
+  }
+}
+
+// How a buffer travels through shared memory: as its handle, or as what an owner that only moves
+// detaches to. Such a contender has `Wire`, `Wire detach(Handle&)` and `Handle attach(Wire)`.
+template <class B>
+struct WireOf {
+  using type = typename B::Handle;
+};
+template <class B>
+requires requires { typename B::Wire; }
+struct WireOf<B> {
+  using type = typename B::Wire;
+};
+
+// The forwarder keeps handles in packets, as plain values.
+template <class B>
+inline constexpr bool kForwards = std::is_trivially_copyable_v<typename B::Handle> && !requires {
+  B::kPagesOnly;
 };
 
 // For contenders without a bulk call: a loop, as their users write it.

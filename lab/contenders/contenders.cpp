@@ -11,9 +11,12 @@
 #include <mutex>
 
 #include "lab/contenders/dpdk_plugin.hpp"
+#include "lab/contenders/floor_buffers.hpp"
+#include "lab/contenders/floor_rseq.hpp"
 #include "lab/contenders/libraries.hpp"
 #include "lab/contenders/list_buffers.hpp"
 #include "lab/contenders/malloc_buffers.hpp"
+#include "lab/contenders/page_trace.hpp"
 #include "lab/contenders/weir_buffers.hpp"
 #include "lab/experiments/trials.hpp"
 
@@ -27,26 +30,37 @@ class SharedAllocator {
  public:
   explicit SharedAllocator(const Options& options) : options_(options) {}
   std::shared_ptr<PageAllocator> get() {
-    std::shared_ptr<PageAllocator> pages = alive_.lock();
-    if (pages == nullptr) {
-      pages = std::make_shared<PageAllocator>(options_);
-      alive_ = pages;
+    std::shared_ptr<Zones> zones = alive_.lock();
+    if (zones == nullptr) {
+      zones = std::make_shared<Zones>(options_);
+      alive_ = zones;
     }
-    return pages;
+    return {zones, &zones->measured};
   }
 
  private:
+  // What a page costs must not rest on there being one zone only: a second one is alive, and used.
+  struct Zones {
+    explicit Zones(const Options& options) : measured(options), second(options) {
+      static_cast<void>(measured.alloc());
+      used = second.alloc();
+    }
+    PageAllocator measured;
+    PageAllocator second;
+    PageRef used;
+  };
+
   Options options_;
-  std::weak_ptr<PageAllocator> alive_;
+  std::weak_ptr<Zones> alive_;
 };
 
-template <class B>
+template <class B, class... More>
 Contender weir_contender(std::string name, std::string about,
-                         std::shared_ptr<SharedAllocator> allocator) {
+                         std::shared_ptr<SharedAllocator> allocator, More... more) {
   return {std::move(name), std::move(about), "", Side::weir,
-          [allocator = std::move(allocator)](const TrialSetup& setup) -> TrialOrProblem {
+          [allocator = std::move(allocator), more...](const TrialSetup& setup) -> TrialOrProblem {
             try {
-              return {make_trial(setup, std::make_shared<B>(allocator->get())), ""};
+              return make_trial(setup, std::make_shared<B>(allocator->get(), more...));
             } catch (const std::exception& error) {
               return {nullptr, error.what()};
             }
@@ -54,32 +68,68 @@ Contender weir_contender(std::string name, std::string about,
 }
 
 // Contenders over one mapping.
-template <class B>
-TrialOrProblem mapped_trial(const TrialSetup& setup) {
-  auto buffers = std::make_shared<B>(setup.buffers);
+template <class B, class... More>
+TrialOrProblem mapped_trial(const TrialSetup& setup, const More&... more) {
+  auto buffers = std::make_shared<B>(setup.buffers, more...);
   if (buffers->mapping().base() == nullptr) {
     return {nullptr, "no memory for its buffers"};
   }
-  return {make_trial(setup, std::move(buffers)), ""};
+  return make_trial(setup, std::move(buffers));
 }
 
 template <class B>
 Contender mapped_contender(std::string name, std::string about) {
-  return {std::move(name), std::move(about), "", Side::other, mapped_trial<B>};
+  return {std::move(name), std::move(about), "", Side::other,
+          [](const TrialSetup& setup) { return mapped_trial<B>(setup); }};
 }
 
 // A ring of 1024 and a burst in each hand, with something to spare: a buffer must not come round
 // while it is still under way.
-constexpr std::uint32_t kFloorBuffers = 1024 + 4 * kBurst;
+constexpr std::uint32_t kFloorBuffers = kUnderWay + 4 * kBurst;
 
 Contender malloc_contender(std::string name, std::string about, std::string missing,
                            MallocFunction malloc_function, FreeFunction free_function) {
   return {std::move(name), std::move(about), std::move(missing), Side::other,
           [=](const TrialSetup& setup) -> TrialOrProblem {
-            return {
-                make_trial(setup, std::make_shared<MallocBuffers>(malloc_function, free_function)),
-                ""};
+            return make_trial(setup,
+                              std::make_shared<MallocBuffers>(malloc_function, free_function));
           }};
+}
+
+// Pages without an allocator: across CPUs those of weir.page again, forwarding as few as can be.
+template <Colour kColour>
+Contender floor_contender(std::string name, std::string about, std::shared_ptr<PageTrace> trace) {
+  return {std::move(name), std::move(about), "", Side::floor,
+          [trace = std::move(trace)](const TrialSetup& setup) {
+            TrialSetup few = setup;
+            few.buffers = kFloorBuffers;
+            if (setup.workload == Workload::forward) {
+              return mapped_trial<RoundRobinBuffers>(few);
+            }
+            // Of an earlier case; that of this one comes with its warm-up. Without weir.page in the
+            // case the few buffers go round.
+            trace->clear();
+            return mapped_trial<ReplayBuffers<kColour>>(setup, few.buffers, trace);
+          }};
+}
+
+void add_floors(std::vector<Contender>& all, const std::shared_ptr<PageTrace>& trace) {
+  Contender rseq{
+      "floor.rseq", "a bare array for each CPU, by restartable sequences", "", Side::floor, {}};
+#if defined(WEIR_LAB_RSEQ)
+  rseq.missing = rseq_problem();
+  rseq.make = mapped_trial<RseqBuffers>;
+#else
+  rseq.missing = rseq_problem();
+#endif
+  all.push_back(std::move(rseq));
+  all.push_back({"floor.array", "a bare array in thread-local memory", "", Side::floor,
+                 [](const TrialSetup& setup) { return mapped_trial<ArrayBuffers>(setup); }});
+  all.push_back(floor_contender<Colour::none>(
+      "floor.none",
+      "no allocator; across CPUs the pages of weir.page in its order; free does nothing", trace));
+  all.push_back(floor_contender<Colour::by_page>(
+      "floor.none+coloured", "the same, writing another line of the page by its number", trace));
 }
 
 }  // namespace
@@ -93,6 +143,7 @@ Options lab_options() {
 
 std::vector<Contender> find_contenders(const Options& weir_options) {
   auto allocator = std::make_shared<SharedAllocator>(weir_options);
+  auto trace = std::make_shared<PageTrace>();
   Options engine_options = weir_options;
   engine_options.free_order0 = FreeOrder0::engine;
   auto engine_allocator = std::make_shared<SharedAllocator>(engine_options);
@@ -101,7 +152,13 @@ std::vector<Contender> find_contenders(const Options& weir_options) {
   all.push_back(weir_contender<PoolBuffers>(
       "weir.pool", "a page pool of the receiving CPU: PagePool", allocator));
   all.push_back(weir_contender<PageBuffers>(
-      "weir.page", "pages by the per-CPU lists: alloc_page, alloc_bulk, free_bulk", allocator));
+      "weir.page", "pages by the per-CPU lists: alloc_page, alloc_bulk, free_bulk", allocator,
+      trace));
+  all.push_back(weir_contender<PageRefBuffers>(
+      "weir.ref", "the same pages with owners that count references: PageRef", allocator));
+  all.push_back(weir_contender<IndexBuffers>(
+      "weir.index", "indexes of pages alone, from the zone behind the facade: CachedZone",
+      allocator));
   all.push_back(weir_contender<FragBuffers>(
       "weir.frag", "fragments of 4096 bytes cut from 32 KiB pages: FragCache", allocator));
   all.push_back(weir_contender<PoolBuffers>(
@@ -130,14 +187,7 @@ std::vector<Contender> find_contenders(const Options& weir_options) {
   for (Contender& contender : dpdk_contenders()) {
     all.push_back(std::move(contender));
   }
-  all.push_back(
-      {"floor.none",
-       "no allocator: buffers in turn, as few as rings and bursts need; free does nothing", "",
-       Side::floor, [](const TrialSetup& setup) {
-         TrialSetup few = setup;
-         few.buffers = kFloorBuffers;
-         return mapped_trial<RoundRobinBuffers>(few);
-       }});
+  add_floors(all, trace);
   return all;
 }
 

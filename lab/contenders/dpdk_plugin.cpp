@@ -68,14 +68,16 @@ Loaded load() {
 std::vector<Contender> dpdk_contenders() {
   static const Loaded loaded = load();
   std::vector<Contender> contenders;
-  const auto add = [&](const char* name, const char* ops, const char* what) {
+  const auto add = [&](const char* name, DpdkKind kind, const char* what) {
     const char* version = loaded.plugin == nullptr ? "DPDK" : loaded.plugin->library_version();
     contenders.push_back(
         {name, fmt::format("{} of {}, cache of 256", what, version), loaded.missing, Side::other,
-         [ops](const TrialSetup& setup) { return loaded.plugin->make(setup, ops); }});
+         [kind](const TrialSetup& setup) { return loaded.plugin->make(setup, kind); }});
   };
-  add("dpdk.mempool", "ring_mp_mc", "rte_mempool on its default ring");
-  add("dpdk.mempool-stack", "stack", "rte_mempool on a stack");
+  add("dpdk.mempool", DpdkKind::mempool, "rte_mempool on its default ring");
+  add("dpdk.mempool+bulk", DpdkKind::mempool_bulk, "the same by 64 at once in every case: mempool");
+  add("dpdk.mempool-stack", DpdkKind::mempool_stack, "rte_mempool on a stack");
+  add("dpdk.mbuf", DpdkKind::mbuf, "packet buffers with a reference count: rte_pktmbuf");
   return contenders;
 }
 

@@ -13,17 +13,24 @@
 
 namespace weir::lab {
 
+enum class DpdkKind : unsigned char {
+  mempool,        // on its default ring
+  mempool_bulk,   // the same, 64 at once whatever the case says
+  mempool_stack,  // on a stack
+  mbuf,           // packet buffers with a reference count
+};
+
 // What the module exports under the name `weir_contender_dpdk`.
 struct DpdkPlugin {
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   std::uint32_t version;  // kVersion of the module; an older one is refused
   const char* (*library_version)();
-  // Starts DPDK's environment on first use; `ops` is "ring_mp_mc" or "stack".
-  TrialOrProblem (*make)(const TrialSetup& setup, const char* ops);
+  // Starts DPDK's environment on first use.
+  TrialOrProblem (*make)(const TrialSetup& setup, DpdkKind kind);
 };
 using DpdkPluginEntry = const DpdkPlugin* (*)();
 
-// dpdk.mempool and dpdk.mempool-stack, found or missing.
+// dpdk.mempool, dpdk.mempool+bulk, dpdk.mempool-stack and dpdk.mbuf, found or missing.
 [[nodiscard]] std::vector<Contender> dpdk_contenders();
 
 }  // namespace weir::lab

@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "lab/contenders/dpdk_plugin.hpp"
 #include "lab/harness/sanitizers.hpp"
 
 namespace weir::lab {
@@ -137,9 +138,12 @@ MallocLibrary load(const Known& known) {
 
 bool static_tls_exhausted() {
   const std::span<const MallocLibrary> libraries = malloc_libraries();
-  return std::any_of(libraries.begin(), libraries.end(), [](const MallocLibrary& library) {
-    return library.missing.find("static TLS") != std::string::npos;
-  });
+  const std::vector<Contender> dpdk = dpdk_contenders();
+  const auto exhausted = [](const auto& found) {
+    return found.missing.find("static TLS") != std::string::npos;
+  };
+  return std::any_of(libraries.begin(), libraries.end(), exhausted) ||
+         std::any_of(dpdk.begin(), dpdk.end(), exhausted);
 }
 
 bool dlopen_forbidden() {

@@ -60,7 +60,7 @@ class ListBuffers : public Plain {
   }
   [[nodiscard]] const Mapping& mapping() const { return mapping_; }
 
-  Handle alloc() noexcept {
+  [[gnu::always_inline]] Handle alloc() noexcept {
     const std::lock_guard guard(lock_);
     if (free_.empty()) {
       return nullptr;
@@ -69,7 +69,7 @@ class ListBuffers : public Plain {
     free_.pop_back();
     return buffer;
   }
-  void free(Handle buffer) noexcept {
+  [[gnu::always_inline]] void free(Handle buffer) noexcept {
     const std::lock_guard guard(lock_);
     free_.push_back(buffer);
   }
@@ -105,29 +105,6 @@ class ListBuffers : public Plain {
   Mapping mapping_;
   alignas(64) Lock lock_;
   std::vector<Handle> free_;  // under lock_; never grows beyond what it was made with
-};
-
-// No allocator at all: buffers go round in the order they lie in, free does nothing. The floor of
-// what moving buffers between CPUs costs; right because fewer are under way than there are.
-class RoundRobinBuffers : public OneByOne<RoundRobinBuffers>, public Plain {
- public:
-  using Handle = std::byte*;
-
-  explicit RoundRobinBuffers(std::size_t buffers)
-      : mapping_(buffers * kBufferBytes), count_(buffers) {}
-  [[nodiscard]] const Mapping& mapping() const { return mapping_; }
-
-  Handle alloc() noexcept {
-    next_ = next_ + 1 == count_ ? 0 : next_ + 1;
-    return mapping_.base() + next_ * kBufferBytes;
-  }
-  void free(Handle) noexcept {}
-  static std::byte* address(Handle buffer) noexcept { return buffer; }
-
- private:
-  Mapping mapping_;
-  std::size_t count_;
-  std::size_t next_ = 0;
 };
 
 }  // namespace weir::lab

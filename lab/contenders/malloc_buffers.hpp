@@ -20,12 +20,12 @@ class MallocBuffers : public OneByOne<MallocBuffers>, public Plain {
   MallocBuffers(MallocFunction malloc_function, FreeFunction free_function)
       : malloc_(malloc_function), free_(free_function) {}
 
-  Handle alloc() noexcept {
+  [[gnu::always_inline]] Handle alloc() noexcept {
     auto* buffer = static_cast<std::byte*>(malloc_(kBufferBytes));
     tsan_acquire(buffer);  // pairs: free; what a library that is not instrumented orders inside
     return buffer;
   }
-  void free(Handle buffer) noexcept {
+  [[gnu::always_inline]] void free(Handle buffer) noexcept {
     tsan_release(buffer);  // pairs: alloc
     free_(buffer);
   }

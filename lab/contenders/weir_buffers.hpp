@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT
-// lab/contenders/weir_buffers.hpp — weir's own ways to a buffer as contenders: plain pages,
-// fragments, a page pool; and the counters of the zone beneath them. Calls weir's public headers.
+// lab/contenders/weir_buffers.hpp — weir's own ways to a buffer as contenders: plain pages, owners
+// of pages, bare indexes, fragments, a page pool; and the counters of the zone beneath them. Calls
+// weir's public headers.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "lab/contenders/buffers.hpp"
+#include "lab/contenders/page_trace.hpp"
 #include "lab/experiments/packet_source.hpp"
 #include "weir/frag/frag_cache.hpp"
 #include "weir/page/page_allocator.hpp"
@@ -34,38 +38,138 @@ class ZoneReadings {
     if (holds > 0) {
       readings.push_back({"zone_frames_per_hold", "frames", (now.moved - before_.moved) / holds});
     }
+    readings.push_back({"list_refills", "count", now.refills - before_.refills});
+    readings.push_back({"list_spills", "count", now.spills - before_.spills});
   }
 
  private:
   struct Look {
-    double holds = 0, waits = 0, moved = 0, crossing = 0;
+    double holds = 0, waits = 0, moved = 0, crossing = 0, refills = 0, spills = 0;
   };
   [[nodiscard]] Look look() const noexcept {
     const ZoneCounters& c = pages_.zone().zone().counters();
-    return {static_cast<double>(c.lock_acquisitions.get()), static_cast<double>(c.lock_waits.get()),
+    const PercpuCounterValues lists = pages_.zone().percpu_counters();
+    return {static_cast<double>(c.lock_acquisitions.get()),
+            static_cast<double>(c.lock_waits.get()),
             static_cast<double>(c.lock_frames.get()),
-            static_cast<double>(c.taken.get() + c.given.get())};
+            static_cast<double>(c.taken.get() + c.given.get()),
+            static_cast<double>(lists.refills),
+            static_cast<double>(lists.spills)};
   }
 
   const PageAllocator& pages_;
   Look before_;
 };
 
+// The reference is in the caller's care: what drivers keep.
 class PageBuffers {
  public:
   using Handle = Page*;
 
-  explicit PageBuffers(std::shared_ptr<PageAllocator> pages)
+  // `trace`: where its order is left for others to follow.
+  explicit PageBuffers(std::shared_ptr<PageAllocator> pages,
+                       std::shared_ptr<PageTrace> trace = std::make_shared<PageTrace>())
+      : pages_(std::move(pages)), zone_(*pages_), trace_(std::move(trace)) {}
+
+  [[gnu::always_inline]] Handle alloc() noexcept { return pages_->alloc_page(); }
+  [[gnu::always_inline]] void free(Handle page) noexcept { unref(page); }
+  [[gnu::always_inline]] std::size_t alloc_bulk(std::span<Handle> many) noexcept {
+    return pages_->alloc_burst(many);
+  }
+  [[gnu::always_inline]] void free_bulk(std::span<Handle> many) noexcept { weir::free_burst(many); }
+  static std::byte* address(Handle page) noexcept { return address_of(page); }
+
+  void enter_thread() noexcept {}
+  void begin_round() noexcept { zone_.begin(); }
+  void end_round(std::vector<Reading>& readings) const {
+    zone_.end(readings);
+    if (const std::vector<std::uint32_t> traced = trace_->pages(); !traced.empty()) {
+      readings.push_back({"distinct_pages", "pages", static_cast<double>(distinct(traced))});
+    }
+  }
+
+  // Notes that these pages were handed out, in this order.
+  void record(std::span<const Handle> pages) {
+    const std::byte* const base = pages_->effective().extent.base;
+    for (const Handle page : pages) {
+      trace_->record(static_cast<std::uint32_t>((address(page) - base) >> kFrameShift));
+    }
+  }
+
+ private:
+  std::shared_ptr<PageAllocator> pages_;
+  ZoneReadings zone_;
+  std::shared_ptr<PageTrace> trace_;
+};
+
+// Gives back what the owners own and leaves them empty: in one call where weir has it for owners,
+// by way of their pages otherwise.
+template <class Ref>
+void release_all(std::span<Ref> owners) noexcept {
+  if constexpr (requires { weir::free_bulk(owners); }) {
+    weir::free_bulk(owners);
+  } else {
+    std::array<Page*, kMostBatch> pages;
+    while (!owners.empty()) {
+      const std::size_t n = std::min(owners.size(), pages.size());
+      for (std::size_t i = 0; i < n; ++i) {
+        pages[i] = owners[i].detach();
+      }
+      weir::free_bulk(std::span<Page* const>(pages).first(n));
+      owners = owners.subspan(n);
+    }
+  }
+}
+
+// Owners: the count of references is looked at whenever one ends.
+class PageRefBuffers {
+ public:
+  using Handle = PageRef;
+  using Wire = Page*;
+  static constexpr bool kPagesOnly = true;
+
+  explicit PageRefBuffers(std::shared_ptr<PageAllocator> pages)
       : pages_(std::move(pages)), zone_(*pages_) {}
 
-  Handle alloc() noexcept { return pages_->alloc_page(); }
-  void free(Handle page) noexcept { unref(page); }
-  std::size_t alloc_bulk(std::span<Handle> many) noexcept {
-    std::fill(many.begin(), many.end(), nullptr);  // only empty places are filled
+  [[gnu::always_inline]] Handle alloc() noexcept { return pages_->alloc(); }
+  [[gnu::always_inline]] void free(Handle page) noexcept { page.reset(); }
+  [[gnu::always_inline]] std::size_t alloc_bulk(std::span<Handle> many) noexcept {
     return pages_->alloc_bulk(many);
   }
-  void free_bulk(std::span<Handle> many) noexcept { weir::free_bulk(many); }
+  [[gnu::always_inline]] void free_bulk(std::span<Handle> many) noexcept { release_all(many); }
+  static std::byte* address(const Handle& page) noexcept { return page.data(); }
+  static bool is_none(const Handle& page) noexcept { return page.empty(); }
+  static Wire detach(Handle& page) noexcept { return page.detach(); }
+  static Handle attach(Wire page) noexcept { return Handle{page}; }
+
+  void enter_thread() noexcept {}
+  void begin_round() noexcept { zone_.begin(); }
+  void end_round(std::vector<Reading>& readings) const { zone_.end(readings); }
+
+ private:
+  std::shared_ptr<PageAllocator> pages_;
+  ZoneReadings zone_;
+};
+
+// Indexes alone, from the zone behind the facade: what a list moves before anybody has a pointer.
+class IndexBuffers {
+ public:
+  using Handle = PageIndex;
+  static constexpr bool kPagesOnly = true;
+
+  explicit IndexBuffers(std::shared_ptr<PageAllocator> pages)
+      : pages_(std::move(pages)), zone_(*pages_) {}
+
+  [[gnu::always_inline]] Handle alloc() noexcept { return pages_->zone().alloc(Order{0}, {}); }
+  [[gnu::always_inline]] void free(Handle page) noexcept { pages_->zone().free(page, Order{0}); }
+  [[gnu::always_inline]] std::size_t alloc_bulk(std::span<Handle> many) noexcept {
+    return pages_->zone().alloc_bulk(many.data(), many.size(), {});
+  }
+  [[gnu::always_inline]] void free_bulk(std::span<Handle> many) noexcept {
+    pages_->zone().free_bulk(many.data(), many.size());
+  }
   static std::byte* address(Handle page) noexcept { return address_of(page); }
+  static bool is_none(Handle page) noexcept { return page == kNoPage; }
 
   void enter_thread() noexcept {}
   void begin_round() noexcept { zone_.begin(); }
@@ -90,12 +194,12 @@ class FragBuffers : public OneByOne<FragBuffers> {
   explicit FragBuffers(std::shared_ptr<PageAllocator> pages)
       : pages_(std::move(pages)), zone_(*pages_), cache_(*pages_) {}
 
-  Handle alloc() noexcept {
+  [[gnu::always_inline]] Handle alloc() noexcept {
     FragRef fragment = cache_.alloc(kBufferBytes);
     std::byte* const data = fragment.data();
     return {fragment.detach(), data};
   }
-  void free(Handle fragment) noexcept { unref(fragment.page); }
+  [[gnu::always_inline]] void free(Handle fragment) noexcept { unref(fragment.page); }
   static std::byte* address(Handle fragment) noexcept { return fragment.data; }
 
   void enter_thread() noexcept {}
@@ -145,10 +249,14 @@ class PoolBuffers {
   explicit PoolBuffers(std::shared_ptr<PageAllocator> pages)
       : pages_(std::move(pages)), zone_(*pages_), pool_(*pages_), readings_(pool_) {}
 
-  Handle alloc() noexcept { return pool_.get_page(); }
-  void free(Handle page) noexcept { PagePool::put(page); }
-  std::size_t alloc_bulk(std::span<Handle> many) noexcept { return pool_.get_bulk(many); }
-  void free_bulk(std::span<Handle> many) noexcept { PagePool::put_bulk(many); }
+  [[gnu::always_inline]] Handle alloc() noexcept { return pool_.get_page(); }
+  [[gnu::always_inline]] void free(Handle page) noexcept { PagePool::put(page); }
+  [[gnu::always_inline]] std::size_t alloc_bulk(std::span<Handle> many) noexcept {
+    return pool_.get_bulk(many);
+  }
+  [[gnu::always_inline]] void free_bulk(std::span<Handle> many) noexcept {
+    PagePool::put_bulk(many);
+  }
   static std::byte* address(Handle page) noexcept { return address_of(page); }
 
   void enter_thread() noexcept {}

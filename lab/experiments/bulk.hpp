@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// lab/experiments/bulk.hpp — a burst of buffers out and back on one CPU, again and again. Untimed,
-// after each round: that the buffers are real and distinct.
+// lab/experiments/bulk.hpp — a batch of buffers out and back on one CPU, again and again: into an
+// array, and the same array given back. Untimed: the first thousands of a round, and after it the
+// check that the buffers are real and distinct.
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "lab/contenders/buffers.hpp"
 #include "lab/experiments/rounds.hpp"
@@ -17,60 +22,82 @@ namespace weir::lab {
 template <Buffers B>
 class BulkTrial final : public Trial {
  public:
-  explicit BulkTrial(std::shared_ptr<B> buffers) : buffers_(std::move(buffers)) {}
+  // `batch`: up to kMostBatch.
+  BulkTrial(std::shared_ptr<B> buffers, std::size_t batch)
+      : buffers_(std::move(buffers)), batch_(batch) {}
 
   void prepare(const RoundSetup& setup) override {
     duration_ = setup.duration;
     pages_ = 0;
-    short_ = kBurst;
+    short_ = batch_;
+    readings_.clear();
     buffers_->begin_round();
   }
 
   void lead() override {
-    constexpr std::uint64_t kBursts = 128;  // between looks at the clock
     B& buffers = *buffers_;
     buffers.enter_thread();
-    std::array<Handle, kBurst> burst{};
+    std::array<Handle, kMostBatch> array{};
+    const std::span<Handle> batch = std::span<Handle>(array).first(batch_);
+    if (!run(buffers, batch)) {
+      return;
+    }
+    buffers.begin_round();
     const auto start = SteadyClock::now();
     const auto deadline = start + duration_;
     auto now = start;
     do {
-      for (std::uint64_t i = 0; i < kBursts; ++i) {
-        const std::size_t n = buffers.alloc_bulk(std::span<Handle>(burst));
-        keep(burst);
-        buffers.free_bulk(std::span<Handle>(burst).first(n));
-        if (n != kBurst) [[unlikely]] {
-          short_ = n;
-          return;
-        }
+      if (!run(buffers, batch)) [[unlikely]] {
+        return;
       }
-      pages_ += kBursts * kBurst;
+      pages_ += kPages / batch_ * batch_;
       now = SteadyClock::now();
     } while (now < deadline);
     elapsed_ns_ = ns_between(start, now);
+    buffers.end_round(readings_);
     fault_ = verify_distinct(buffers);
   }
 
   [[nodiscard]] bool two_sided() const override { return false; }
 
   Outcome collect() override {
-    if (short_ != kBurst) {
-      return {{}, "it gave " + std::to_string(short_) + " buffers of a burst of 64"};
+    if (short_ != batch_) {
+      return {
+          {},
+          "it gave " + std::to_string(short_) + " buffers of a batch of " + std::to_string(batch_)};
     }
     const auto pages = static_cast<double>(pages_);
     Outcome outcome{{{"time", "ns", elapsed_ns_ / pages}, {"pages", "count", pages}}, fault_};
-    buffers_->end_round(outcome.readings);
+    outcome.readings.insert(outcome.readings.end(), readings_.begin(), readings_.end());
+    add_per_million(outcome.readings, pages);
     return outcome;
   }
 
  private:
   using Handle = typename B::Handle;
+  static constexpr std::size_t kPages = 8192;  // between looks at the clock
+
+  // False if a batch came short.
+  [[gnu::noinline]] bool run(B& buffers, std::span<Handle> batch) {
+    for (std::size_t i = kPages / batch.size(); i > 0; --i) {
+      const std::size_t n = buffers.alloc_bulk(batch);
+      keep(*batch.data());
+      buffers.free_bulk(batch.first(n));
+      if (n != batch.size()) [[unlikely]] {
+        short_ = n;
+        return false;
+      }
+    }
+    return true;
+  }
 
   std::shared_ptr<B> buffers_;
+  std::size_t batch_;
   std::chrono::nanoseconds duration_{0};
   std::uint64_t pages_ = 0;
-  std::size_t short_ = kBurst;  // what a burst yielded
+  std::size_t short_ = 0;  // what a batch yielded
   double elapsed_ns_ = 0;
+  std::vector<Reading> readings_;
   std::string fault_;
 };
 

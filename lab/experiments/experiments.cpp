@@ -8,8 +8,8 @@
 namespace weir::lab {
 
 std::span<const Experiment> experiments() {
-  static const std::vector<Experiment> all = {forward_experiment(), pair_experiment(),
-                                              bulk_experiment(), cross_experiment()};
+  static const std::vector<Experiment> all = {forward_experiment(), pairs_experiment(),
+                                              bulk_experiment(), cross_cpu_experiment()};
   return all;
 }
 

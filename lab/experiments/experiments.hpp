@@ -11,9 +11,9 @@
 namespace weir::lab {
 
 [[nodiscard]] Experiment forward_experiment();
-[[nodiscard]] Experiment pair_experiment();
+[[nodiscard]] Experiment pairs_experiment();
 [[nodiscard]] Experiment bulk_experiment();
-[[nodiscard]] Experiment cross_experiment();
+[[nodiscard]] Experiment cross_cpu_experiment();
 
 // In the order of `weir lab list`; live as long as the program.
 [[nodiscard]] std::span<const Experiment> experiments();

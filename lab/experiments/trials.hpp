@@ -8,26 +8,29 @@
 
 #include "lab/contenders/buffers.hpp"
 #include "lab/experiments/bulk.hpp"
-#include "lab/experiments/cross.hpp"
+#include "lab/experiments/cross_cpu.hpp"
 #include "lab/experiments/forward.hpp"
-#include "lab/experiments/pair.hpp"
+#include "lab/experiments/pairs.hpp"
 #include "lab/harness/trial.hpp"
 
 namespace weir::lab {
 
 template <Buffers B>
-std::unique_ptr<Trial> make_trial(const TrialSetup& setup, std::shared_ptr<B> buffers) {
+TrialOrProblem make_trial(const TrialSetup& setup, std::shared_ptr<B> buffers) {
   switch (setup.workload) {
-    case Workload::pair:
-      return std::make_unique<PairTrial<B>>(std::move(buffers));
+    case Workload::pairs:
+      return {std::make_unique<PairsTrial<B>>(std::move(buffers)), ""};
     case Workload::bulk:
-      return std::make_unique<BulkTrial<B>>(std::move(buffers));
-    case Workload::cross:
-      return std::make_unique<CrossTrial<B>>(std::move(buffers));
+      return {std::make_unique<BulkTrial<B>>(std::move(buffers), setup.batch), ""};
+    case Workload::cross_cpu:
+      return {std::make_unique<CrossCpuTrial<B>>(std::move(buffers), setup.batch), ""};
     case Workload::forward:
-      return std::make_unique<ForwardTrial<B>>(std::move(buffers), *setup.capture);
+      if constexpr (kForwards<B>) {
+        return {std::make_unique<ForwardTrial<B>>(std::move(buffers), *setup.capture), ""};
+      }
+      break;
   }
-  return nullptr;
+  return {nullptr, "it takes no part in this experiment"};
 }
 
 }  // namespace weir::lab

@@ -3,6 +3,7 @@
 // registries stand in lab/experiments and lab/contenders. Calls lab/harness/trial.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ struct Contender {
 struct Case {
   std::string name;
   std::string about;
+  std::uint32_t batch = 64;            // TrialSetup::batch
+  bool quick = true;                   // runs in a quick lab, too
+  std::vector<std::string> without{};  // contenders that take no part in this case
 };
 
 struct Experiment {
@@ -41,10 +45,22 @@ struct Experiment {
   std::string source;    // whose idea: where the question or the method comes from
   std::string expected;  // the shape of the answer, told before it is measured
   std::string meaning;   // what the number does and does not say
-  Workload workload = Workload::pair;
+  Workload workload = Workload::pairs;
   Metric metric{};
   std::vector<Case> cases;
   std::vector<std::string> contenders;  // in the order of tables
+  // Contenders that weir's rows are set against in a table of their own.
+  std::vector<std::string> references{};
 };
+
+// nullptr if there is none of that name.
+[[nodiscard]] inline const Case* find_case(const Experiment& experiment, const std::string& name) {
+  for (const Case& one : experiment.cases) {
+    if (one.name == name) {
+      return &one;
+    }
+  }
+  return nullptr;
+}
 
 }  // namespace weir::lab

@@ -68,6 +68,35 @@ const ContenderResult* best_other(const CaseResult& result, const ContenderResul
   return best;
 }
 
+const ContenderResult* find_contender(const CaseResult& result, std::string_view name) {
+  const auto found = std::find_if(result.contenders.begin(), result.contenders.end(),
+                                  [&](const ContenderResult& c) { return c.name == name; });
+  return found == result.contenders.end() ? nullptr : &*found;
+}
+
+bool has_figures(const CaseResult& result, const ContenderResult& contender) {
+  return main_series(result, contender) != nullptr;
+}
+
+const ContenderResult* best_of(const CaseResult& result, std::span<const std::string> names) {
+  const bool higher = result.experiment->metric.higher_is_better;
+  const ContenderResult* best = nullptr;
+  double best_median = 0;
+  for (const std::string& name : names) {
+    const ContenderResult* one = find_contender(result, name);
+    const Series* series = one == nullptr ? nullptr : main_series(result, *one);
+    if (series == nullptr) {
+      continue;
+    }
+    const double median = median_of(series->values);
+    if (best == nullptr || (higher ? median > best_median : median < best_median)) {
+      best = one;
+      best_median = median;
+    }
+  }
+  return best;
+}
+
 PairedRatio ratio(const CaseResult& result, const ContenderResult& a, const ContenderResult& b) {
   return paired_ratio(main_series(result, a)->values, main_series(result, b)->values);
 }
@@ -106,6 +135,37 @@ std::string ratio_text(const PairedRatio& ratio) {
                         : fmt::format("{:.2f} (too few rounds)", ratio.median);
 }
 
+namespace {
+
+// A line for each contender of weir, a column for each reference that has figures.
+std::string references_table(const CaseResult& result) {
+  std::vector<std::string> head{"ratio to (median, 95 %)"};
+  std::vector<const ContenderResult*> references;
+  for (const std::string& name : result.experiment->references) {
+    const ContenderResult* reference = find_contender(result, name);
+    if (reference != nullptr && has_figures(result, *reference)) {
+      references.push_back(reference);
+      head.push_back(name);
+    }
+  }
+  Table table(std::move(head));
+  bool empty = true;
+  for (const ContenderResult& contender : result.contenders) {
+    if (contender.side != Side::weir || !has_figures(result, contender)) {
+      continue;
+    }
+    std::vector<std::string> cells{contender.name};
+    for (const ContenderResult* reference : references) {
+      cells.push_back(ratio_text(ratio(result, contender, *reference)));
+      empty = false;
+    }
+    table.add(std::move(cells));
+  }
+  return empty ? "" : table.text();
+}
+
+}  // namespace
+
 std::string table_of(const CaseResult& result) {
   const Metric& metric = result.experiment->metric;
   Table table({"contender", metric.shown_unit, "low", "high", "to best other (95 %)", "which is"});
@@ -131,6 +191,7 @@ std::string table_of(const CaseResult& result) {
   text += fmt::format(
       "{} rounds; low and high are the least and the greatest; a ratio {} 1 is better.\n",
       result.rounds, metric.higher_is_better ? "above" : "below");
+  text += references_table(result);
   if (result.noisy()) {
     text += fmt::format(
         "This run was noisy: a loop of pure arithmetic varied by {:.0f} %. Take the ratios, not "

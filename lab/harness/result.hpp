@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,7 +48,15 @@ struct CaseResult {
 // floors take no part. nullptr if there is none.
 [[nodiscard]] const ContenderResult* best_other(const CaseResult& result,
                                                 const ContenderResult& self);
-// Main metric of `a` over that of `b`, round by round.
+// The best of those that are named and have figures; nullptr if none has.
+[[nodiscard]] const ContenderResult* best_of(const CaseResult& result,
+                                             std::span<const std::string> names);
+// nullptr if there is none of that name.
+[[nodiscard]] const ContenderResult* find_contender(const CaseResult& result,
+                                                    std::string_view name);
+// True if it has values of the main metric.
+[[nodiscard]] bool has_figures(const CaseResult& result, const ContenderResult& contender);
+// Main metric of `a` over that of `b`, round by round; both have figures.
 [[nodiscard]] PairedRatio ratio(const CaseResult& result, const ContenderResult& a,
                                 const ContenderResult& b);
 
@@ -56,7 +65,8 @@ struct CaseResult {
 // fewer than 6 rounds); the control loop as contender `floor.arithmetic`.
 [[nodiscard]] std::vector<Row> rows_of(const CaseResult& result);
 
-// The table of the main metric, missing contenders named, and a warning if the run was noisy.
+// The table of the main metric, missing contenders named; the table of weir's ratios to the
+// references of the experiment; and a warning if the run was noisy.
 [[nodiscard]] std::string table_of(const CaseResult& result);
 
 // "0.93 (0.88 to 0.97)"

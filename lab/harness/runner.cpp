@@ -88,7 +88,11 @@ CaseResult run_case(const Experiment& experiment, const std::string& case_name,
   result.experiment = &experiment;
   result.case_name = case_name;
   result.planned = plan.rounds;
-  std::vector<Entrant> entrants = set_up(contenders, setup, result);
+  TrialSetup case_setup = setup;
+  if (const Case* one_case = find_case(experiment, case_name); one_case != nullptr) {
+    case_setup.batch = one_case->batch;
+  }
+  std::vector<Entrant> entrants = set_up(contenders, case_setup, result);
   if (!result.fault.empty() || entrants.empty()) {
     return result;
   }

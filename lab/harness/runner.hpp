@@ -14,7 +14,7 @@
 
 namespace weir::lab {
 
-// Stops after the round in which a contender proved faulty or an interrupt came. A contender that
+// The case decides on the batch of `setup`. Stops after the round in which a contender proved faulty or an interrupt came. A contender that
 // is missing or cannot be set up takes no part and says why; one of weir's that cannot be set up is
 // a fault.
 [[nodiscard]] CaseResult run_case(const Experiment& experiment, const std::string& case_name,

@@ -20,16 +20,20 @@ namespace weir::lab {
 
 // What a trial does between its allocations; one template each in lab/experiments.
 enum class Workload : unsigned char {
-  pair,     // one buffer out and back, one CPU
-  bulk,     // 64 buffers out and back, one CPU
-  cross,    // CPU A takes and writes 64 bytes, CPU B gives back
-  forward,  // CPU A receives, rewrites, transmits; CPU B completes
+  pairs,      // one buffer out and back, one CPU
+  bulk,       // a batch of buffers out and back, one CPU
+  cross_cpu,  // CPU A takes batches and writes 64 bytes of each buffer, CPU B gives back
+  forward,    // CPU A receives, rewrites, transmits; CPU B completes
 };
 
+// Batches of bulk and cross_cpu are powers of two up to this.
+inline constexpr std::uint32_t kMostBatch = 128;
+
 struct TrialSetup {
-  Workload workload = Workload::pair;
+  Workload workload = Workload::pairs;
   const Capture* capture = nullptr;  // forward only; outlives the trial
   std::uint32_t buffers = 0;         // how many there are, where the contender is bounded
+  std::uint32_t batch = 64;          // bulk and cross_cpu: buffers taken and given at once
 };
 
 struct RoundSetup {

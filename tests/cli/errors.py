@@ -39,12 +39,12 @@ class BadUsage(WeirTest):
 
     def test_names(self):
         self.bad("lab", "nothing", says=("'nothing'", "weir lab list"))
-        self.bad("lab", "pair", "nothing", says=("'nothing'",))
+        self.bad("lab", "pairs", "nothing", says=("'nothing'",))
         self.bad("lab", "--filter", "zz*", says=("zz*",))
         self.bad("lab", "--filter", "weir.page", "--filter", "zz*", says=("zz*",))
         self.bad("demo", "--filter", "zz*", says=("zz*",))
-        self.bad("lab", "pair", "--filter", "floor.none", says=("floor.none",))
-        self.bad("lab", "--json", "pair", says=("pair", "--json"))
+        self.bad("lab", "pairs", "--filter", "floor.none", says=("floor.none",))
+        self.bad("lab", "--json", "pairs", says=("pairs", "--json"))
 
     def test_options_of_the_environment(self):
         for command in (("demo",), ("lab",), ("info",)):

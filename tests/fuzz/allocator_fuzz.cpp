@@ -31,6 +31,11 @@ Options options_from(Input& input) {
   options.free_order0 = (bits & 24) == 24 ? FreeOrder0::engine : FreeOrder0::list;
   options.high = PageCount{(bits & 32) != 0 ? input.number() % 300 : 0U};
   options.reserve = PageCount{(bits & 64) != 0 ? input.number() % frames : 0U};
+  if ((bits & 128) != 0) {
+    options.merge = input.byte() % 4 == 0 ? Merge::immediate : Merge::deferred;
+    options.depot = PageCount{input.number() % 700};
+    options.cached = PageCount{input.number() % 2000};
+  }
   return options;
 }
 
@@ -67,7 +72,13 @@ class Run {
         share(input);
         break;
       case 8:
-        bulk_array(input);
+        if (what >> 4 < 6) {
+          take_exactly(input);
+        } else if (what >> 4 < 12) {
+          take_burst(input);
+        } else {
+          bulk_array(input);
+        }
         break;
       case 9:
         bulk_list(input);
@@ -80,7 +91,9 @@ class Run {
         break;
       case 12:
         if (what >> 4 == 0) {
-          pages_.drain_all();
+          require(!pages_.drain_all().failed(), "a drain fails");
+        } else if (what >> 4 == 1) {
+          pages_.tick();
         } else {
           // May name a CPU that does not exist.
           const std::uint32_t cpu = input.below(4);
@@ -102,7 +115,11 @@ class Run {
       fail(table_.report());
     }
     const CachedZone::Census census = pages_.zone().census();
-    require(census.hands == 0, "frames stay in a hand");
+    const Depot& depot = pages_.zone().depot();
+    require(
+        depot.full_clusters() + depot.partial_clusters() + depot.empty_bodies() == depot.bodies(),
+        "a cluster's body is lost");
+    require(depot.full_clusters() <= depot.capacity(), "the depot holds too much");
     require(census.out() == table_.live_frames(), "frames are lost or invented");
     for (std::uint32_t cpu = 0; cpu < pages_.effective().lists; ++cpu) {
       require(pages_.zone().lists().cached(cpu) <= most_cached(), "a list holds too much");
@@ -114,7 +131,7 @@ class Run {
     while (!live_.empty()) {
       drop_at(live_.size() - 1);
     }
-    pages_.drain_all();
+    require(!pages_.drain_all().failed(), "a drain fails");
     require(pages_.zone().zone().audit() == pages_.effective().managed.value, "frames are lost");
     require(pages_.zone().census().lists == 0, "a drain leaves something");
   }
@@ -127,8 +144,9 @@ class Run {
   };
 
   [[nodiscard]] std::uint64_t most_cached() const {
-    std::uint64_t frames = 0;
-    for (unsigned list = 0; list < kListOrders; ++list) {
+    // Misses may earn single frames more than the list starts with.
+    std::uint64_t frames = pages_.zone().limits().high_max;
+    for (unsigned list = 1; list < kListOrders; ++list) {
       frames += std::uint64_t{pages_.zone().lists().capacity(list)} << order_of_list(list).value;
     }
     return frames;
@@ -245,6 +263,47 @@ class Run {
     }
   }
 
+  void take_burst(Input& input) {
+    const AllocFlags flags = flags_from(input);
+    const std::size_t n = burst_size(input);
+    std::vector<Page*> out(n);
+    if (live_.size() >= kMaxLive) {
+      return;
+    }
+    const std::size_t got = pages_.alloc_burst(out, flags);
+    for (std::size_t i = 0; i < got; ++i) {
+      took(out[i], Order{0}, flags);
+    }
+    if (got < n) {
+      refused(Order{0}, flags);
+    }
+  }
+
+  void take_exactly(Input& input) {
+    const AllocFlags flags = flags_from(input);
+    const std::size_t n = burst_size(input);
+    std::vector<Page*> out(n);
+    if (live_.size() >= kMaxLive) {
+      return;
+    }
+    if (pages_.alloc_exactly(out, flags)) {
+      for (Page* page : out) {
+        took(page, Order{0}, flags);
+      }
+      return;
+    }
+    const std::uint64_t kept =
+        has(flags, AllocFlags::reserve) ? 0 : pages_.zone().zone().reserve().value;
+    require(meddled_ || has(flags, AllocFlags::no_wait) ||
+                pages_.effective().managed.value - table_.live_frames() < kept + n,
+            "refused while all of it was free");
+  }
+
+  static std::size_t burst_size(Input& input) {
+    const std::uint32_t n = input.below(160);
+    return n >= 128 ? kClusterFrames : n;
+  }
+
   void bulk_list(Input& input) {
     const AllocFlags flags = flags_from(input);
     const std::uint32_t n = input.below(200);
@@ -310,6 +369,7 @@ class Run {
       }
       // Told to fail: then a refusal says nothing. Busy lists are no excuse.
       interfered_ = which == 3;
+      meddled_ = which < std::size(kPoints);
     }
   }
 
@@ -333,7 +393,8 @@ class Run {
   test::SideTable table_;
   std::vector<Live> live_;
   std::uint64_t stamps_ = 0;
-  bool interfered_ = false;
+  bool interfered_ = false;  // a single frame may be refused
+  bool meddled_ = false;     // any failpoint is armed
 };
 
 }  // namespace

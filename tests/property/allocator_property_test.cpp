@@ -94,8 +94,8 @@ class World {
   void step() {
     if constexpr (kTestHooks) {
       if (one_in(4)) {
-        // Sometimes a CPU number beyond every list.
-        t_fake_cpu = static_cast<std::int32_t>(below(pages_->zone().lists().count() + 2));
+        // Sometimes the CPU this is, sometimes a number beyond every list.
+        t_fake_cpu = static_cast<std::int32_t>(below(pages_->zone().lists().count() + 3)) - 1;
       }
       if (one_in(500)) {
         constexpr Failpoint kPoints[] = {Failpoint::zone_take,         Failpoint::zone_take_high,
@@ -149,10 +149,9 @@ class World {
       }
     }
     const CachedZone::Census census = pages_->zone().census();
-    ASSERT_EQ(census.hands, 0U);
-    ASSERT_LE(census.engine + census.lists, census.managed);
+    ASSERT_LE(census.engine + census.depot + census.lists, census.managed);
     ASSERT_EQ(census.out(), live_frames_ + home)
-        << "engine " << census.engine << " lists " << census.lists;
+        << "engine " << census.engine << " depot " << census.depot << " lists " << census.lists;
   }
 
   // Every descriptor: blocks tile the zone, and references are what the side table says.
@@ -186,7 +185,13 @@ class World {
       }
     }
     ASSERT_EQ(in_engine, pages_->zone().zone().audit());
-    ASSERT_EQ(outside, pages_->zone().census().out() + pages_->zone().census().lists);
+    const CachedZone::Census census = pages_->zone().census();
+    ASSERT_EQ(outside, census.out() + census.depot + census.lists);
+    // Every cluster's body is somewhere, and what the zone caches is within its cap.
+    const Depot& depot = pages_->zone().depot();
+    ASSERT_EQ(depot.full_clusters() + depot.partial_clusters() + depot.empty_bodies(),
+              depot.bodies());
+    ASSERT_LE(depot.full_clusters(), depot.capacity());
     std::uint64_t owned = 0;
     for (const bool taken : owned_) {
       owned += taken ? 1 : 0;
@@ -207,7 +212,7 @@ class World {
     for (auto& pool : pools_) {
       pool.reset();
     }
-    pages_->drain_all();
+    ASSERT_FALSE(pages_->drain_all().failed());
     const CachedZone::Census census = pages_->zone().census();
     ASSERT_EQ(census.engine, census.managed);
     std::uint64_t largest = 0;
@@ -433,12 +438,18 @@ class World {
   }
 
   void bulk() {
-    switch (below(4)) {
+    switch (below(6)) {
       case 0:
         bulk_array_of_refs();
         break;
       case 1:
         bulk_array_of_pages();
+        break;
+      case 3:
+        burst();
+        break;
+      case 4:
+        exactly();
         break;
       case 2:
         bulk_list();
@@ -481,6 +492,39 @@ class World {
     }
     ASSERT_TRUE(std::all_of(slots.begin() + static_cast<std::ptrdiff_t>(leading), slots.end(),
                             [](Page* page) { return page == nullptr; }));
+  }
+
+  // A whole cluster now and then: it goes past the list.
+  std::size_t burst_size() { return one_in(2) ? kClusterFrames : below(140); }
+
+  void burst() {
+    std::array<Page*, 140> out{};
+    const std::size_t n = burst_size();
+    const std::size_t got = pages_->alloc_burst(std::span{out}.first(n));
+    ASSERT_LE(got, n);
+    refused_ += got < n ? 1 : 0;
+    for (std::size_t i = 0; i < got; ++i) {
+      ASSERT_NE(out[i], nullptr);
+    }
+    if (one_in(2)) {
+      free_bulk(std::span<Page* const>{out}.first(got));
+      return;
+    }
+    for (std::size_t i = 0; i < got; ++i) {
+      keep_page(PageRef{out[i]});
+    }
+  }
+
+  void exactly() {
+    std::array<Page*, 140> out{};
+    const std::size_t n = burst_size();
+    if (!pages_->alloc_exactly(std::span{out}.first(n))) {
+      ++refused_;
+      return;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      keep_page(PageRef{out[i]});
+    }
   }
 
   void bulk_list() {
@@ -545,9 +589,12 @@ class World {
   }
 
   void rare() {
-    switch (below(12)) {
+    switch (below(13)) {
       case 0:
-        pages_->drain_all();
+        ASSERT_FALSE(pages_->drain_all().failed());
+        break;
+      case 12:
+        pages_->tick();
         break;
       case 1:
         static_cast<void>(

@@ -121,14 +121,17 @@ TEST(CrossThread, EveryFrameComesHomeWhoeverHadIt) {
             break;
           case 6: {
             std::array<Page*, 64> bulk{};
-            const std::size_t n = pages.alloc_bulk(std::span<Page*>{bulk});
+            const bool whole = random() % 4 == 0;
+            const std::size_t n =
+                whole ? (pages.alloc_exactly(std::span{bulk}) ? bulk.size() : 0)
+                      : pages.alloc_burst(std::span{bulk}.first(1 + random() % bulk.size()));
             for (std::size_t i = 0; i < n; ++i) {
               owners.take(bulk[i]);
             }
             for (std::size_t i = 0; i < n; ++i) {
               owners.drop(bulk[i]);
             }
-            free_bulk(std::span<Page* const>{bulk});
+            free_bulk(std::span<Page* const>{bulk}.first(n));
             continue;
           }
           case 7:
@@ -148,7 +151,9 @@ TEST(CrossThread, EveryFrameComesHomeWhoeverHadIt) {
               mine.pop_back();
             }
             if (random() % 1000 == 0) {
-              pages.drain_all();
+              EXPECT_FALSE(pages.drain_all().failed());
+            } else if (random() % 500 == 0) {
+              pages.tick();
             }
             continue;
         }
@@ -188,7 +193,7 @@ TEST(CrossThread, EveryFrameComesHomeWhoeverHadIt) {
       item = Item{};
     }
   }
-  pages.drain_all();
+  EXPECT_FALSE(pages.drain_all().failed());
   const Snapshot snapshot = collect(pages);
   EXPECT_EQ(snapshot.census.engine, snapshot.census.managed);
   EXPECT_EQ(snapshot.free_blocks[kMaxOrderValue], snapshot.census.managed >> kMaxOrderValue);

@@ -41,9 +41,10 @@ class Exhausted : public testing::Test {
     }
     ASSERT_EQ(collect(pages_).census.engine, 0U);
     ASSERT_EQ(collect(pages_).census.lists, 0U);
+    ASSERT_EQ(collect(pages_).census.depot, 0U);
   }
   void expect_whole() {
-    pages_.drain_all();
+    EXPECT_FALSE(pages_.drain_all().failed());
     const Snapshot snapshot = collect(pages_);
     EXPECT_EQ(snapshot.census.engine, snapshot.census.managed);
     EXPECT_EQ(snapshot.free_blocks[kMaxOrderValue], snapshot.census.managed >> kMaxOrderValue);
@@ -79,6 +80,12 @@ TEST_F(Exhausted, EveryCallAnswersWithinASecond) {
   EXPECT_EQ(in_time("bulk", [&] { return pages_.alloc_bulk(refs); }), 0U);
   std::array<Page*, 100> plain{};
   EXPECT_EQ(in_time("bulk", [&] { return pages_.alloc_bulk(std::span<Page*>{plain}); }), 0U);
+  EXPECT_EQ(in_time("burst", [&] { return pages_.alloc_burst(std::span{plain}); }), 0U);
+  EXPECT_FALSE(in_time("exactly", [&] { return pages_.alloc_exactly(std::span{plain}.first(2)); }));
+  in_time("tick", [&] {
+    pages_.tick();
+    return 0;
+  });
   PageList list;
   EXPECT_EQ(in_time("bulk", [&] { return pages_.alloc_bulk(list, 100); }), 0U);
   EXPECT_TRUE(in_time("frag", [&] { return frags.alloc(100); }).empty());
@@ -89,7 +96,7 @@ TEST_F(Exhausted, EveryCallAnswersWithinASecond) {
   EXPECT_EQ(in_time("packets", [&] { return source.alloc_burst(burst); }), 0U);
   EXPECT_EQ(in_time("packets", [&] { return frag_source.alloc_burst(burst); }), 0U);
   in_time("drain", [&] {
-    pages_.drain_all();
+    EXPECT_FALSE(pages_.drain_all().failed());
     frags.drain();
     pool.drain();
     return 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 namespace weir {
 
@@ -37,6 +38,13 @@ class Relaxed {
  private:
   Atomic<T> value_;
 };
+
+// The eight bytes at a place that atomics of a smaller width make up, in one load. The place is
+// aligned to eight.
+[[nodiscard]] inline std::uint64_t load_wide_acquire(const void* place) noexcept {
+  using Wide [[gnu::may_alias]] = std::uint64_t;
+  return __atomic_load_n(static_cast<const Wide*>(place), __ATOMIC_ACQUIRE);
+}
 
 // Orders this thread's accesses as seen by a signal handler on this same thread: costs no
 // instruction, only keeps the compiler from moving them.

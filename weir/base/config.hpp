@@ -31,8 +31,18 @@ inline constexpr std::uint32_t kClusterFrames = 64;
 inline constexpr unsigned kSmallListOrders = 4;
 inline constexpr unsigned kListOrders = kSmallListOrders + 1;
 
-// A per-CPU list never holds more order-0 pages than this, whatever the formula says (16 MiB a CPU).
-inline constexpr std::uint64_t kListCapacityMax = 4096;
+// A per-CPU list never holds more order-0 pages than this (1 MiB a CPU): its ring has so many places.
+inline constexpr std::uint64_t kListCapacityMax = 256;
+
+// The most full clusters a depot keeps (2 GiB); its words have 14 bits for a cluster.
+inline constexpr std::uint32_t kDepotClustersMax = 8192;
+
+// A shortage stops the lists for at least so long: then exhaustion costs at most one fence in it.
+inline constexpr std::uint64_t kShortageNs = 1'000'000;
+
+// How often a fork looks for slow paths that carry pages before it lets go of what it holds and tries
+// again; beyond the first 64 looks each gives the CPU away.
+inline constexpr std::uint32_t kForkPatience = 2000;
 
 // The descriptor table covers this many frames (1 TiB of memory) unless the address-space limit
 // of the process forces less. Address space only; committed zone by zone.

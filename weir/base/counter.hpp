@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // base/counter.hpp — a statistics cell with one writer at a time, and the counter structs of each
-// layer, made from base/counters.def. Calls base/atomic only. 64 bits; never an atomic
-// read-modify-write: whoever adds holds the lock or owns the object the cell lies in.
+// layer, made from base/counters.def. Calls base/atomic only. 64 bits; add() is no atomic
+// read-modify-write: whoever calls it holds the lock or owns the object the cell lies in.
 //
 // For a layer, say zone, there are
 //   ZoneCounters       the cells
@@ -29,6 +29,8 @@ class Counter {
       cell_.store(n, memory_order_relaxed);
     }
   }
+  // For the few cells that several threads add to, in slow paths: one atomic addition.
+  void add_shared(std::uint64_t n) noexcept { cell_.fetch_add(n, memory_order_relaxed); }
   // Any thread; exact when the writer is at rest.
   [[nodiscard]] std::uint64_t get() const noexcept { return cell_.load(memory_order_relaxed); }
 

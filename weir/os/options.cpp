@@ -18,6 +18,7 @@ constexpr unsigned kOptionCount = 0
 constexpr unsigned count_of(SourceChoice) { return 3; }
 constexpr unsigned count_of(ThpChoice) { return 3; }
 constexpr unsigned count_of(FreeOrder0) { return 2; }
+constexpr unsigned count_of(Merge) { return 2; }
 
 // The struct and the list must name the same defaults.
 constexpr bool on = true;
@@ -295,6 +296,16 @@ const char* choice_name(FreeOrder0 choice) noexcept {
       return "list";
     case FreeOrder0::engine:
       return "engine";
+  }
+  return "unknown";
+}
+
+const char* choice_name(Merge choice) noexcept {
+  switch (choice) {
+    case Merge::deferred:
+      return "deferred";
+    case Merge::immediate:
+      return "immediate";
   }
   return "unknown";
 }

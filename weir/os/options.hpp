@@ -15,6 +15,7 @@ namespace weir {
 enum class SourceChoice : unsigned char { anonymous, hugetlb, memfd };
 enum class ThpChoice : unsigned char { system, on, off };
 enum class FreeOrder0 : unsigned char { list, engine };
+enum class Merge : unsigned char { deferred, immediate };
 
 // What a user asks for. What was obtained is read back from PageAllocator::effective().
 struct Options {
@@ -25,6 +26,9 @@ struct Options {
   bool lists = true;
   PageCount high{0};
   FreeOrder0 free_order0 = FreeOrder0::list;
+  Merge merge = Merge::deferred;
+  PageCount depot{0};
+  PageCount cached{kMaxFrames};
 };
 
 // A refused option text: a code and one line that names the option, the value and the choice there
@@ -50,5 +54,6 @@ using OptionText = std::array<char, 256>;
 [[nodiscard]] const char* choice_name(SourceChoice choice) noexcept;
 [[nodiscard]] const char* choice_name(ThpChoice choice) noexcept;
 [[nodiscard]] const char* choice_name(FreeOrder0 choice) noexcept;
+[[nodiscard]] const char* choice_name(Merge choice) noexcept;
 
 }  // namespace weir

@@ -113,7 +113,15 @@ Capability rseq() {
   if (__rseq_size != 0) {
     return {true, "registered by the C library for each thread"};
   }
-  return {false, "not registered: the kernel lacks it or glibc.pthread.rseq=0 is set"};
+  // An area that cannot be: a kernel that would register one says EINVAL, and none is registered.
+  const int why = ::syscall(SYS_rseq, nullptr, 0, 0, 0) < 0 ? errno : 0;
+  if (why == EINVAL) {
+    return {true, "not registered by the C library, but rseq(2) is there"};
+  }
+  if (why == ENOSYS) {
+    return {false, "not in this kernel"};
+  }
+  return {false, std::string("refused: ") + std::strerror(why)};
 }
 
 Capability membarrier_rseq() {

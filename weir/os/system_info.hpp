@@ -41,7 +41,7 @@ struct SystemInfo {
   std::vector<HugePagePool> huge_pools;
   Capability explicit_huge;  // a free page in some pool
 
-  Capability rseq;                      // glibc has registered each thread
+  Capability rseq;                      // the kernel has it, and who registers the threads
   std::uint32_t rseq_size = 0;          // bytes of the area that glibc registered
   std::uint32_t rseq_feature_size = 0;  // bytes that the kernel fills; 0 on a kernel before 6.3
   Capability membarrier_rseq;           // the fence that aborts rseq sections on other CPUs

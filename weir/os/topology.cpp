@@ -2,6 +2,7 @@
 #include "weir/os/topology.hpp"
 
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -97,6 +98,16 @@ Topology read_topology(const char* root) noexcept {
     }
   }
   return topology;
+}
+
+std::uint32_t kernel_cpu_limit() noexcept {
+  // The system call says how many bytes of mask the kernel has; the C library's wrapper hides that.
+  static const std::uint32_t limit = [] {
+    unsigned long mask[IdSet::kLimit / (CHAR_BIT * sizeof(unsigned long))] = {};
+    const long bytes = ::syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    return bytes > 0 ? static_cast<std::uint32_t>(bytes) * CHAR_BIT : IdSet::kLimit;
+  }();
+  return limit;
 }
 
 const Topology& topology() noexcept {

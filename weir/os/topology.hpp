@@ -32,4 +32,8 @@ struct Topology {
 // This machine, read once at first use. Any thread.
 [[nodiscard]] const Topology& topology() noexcept;
 
+// One more than the largest CPU number this kernel can ever name, rounded up to 64; asked of the
+// kernel itself, whatever /sys shows here.
+[[nodiscard]] std::uint32_t kernel_cpu_limit() noexcept;
+
 }  // namespace weir

@@ -71,18 +71,25 @@ Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
   effective.managed = zone.zone().managed();
   effective.extent = zone.pieces().front().extent;
   effective.lists = lists.count();
-  effective.list_mode = options.lists ? "locked" : "off";
+  const ListMode& mode = list_mode();
+  const bool listed = lists.capacity(0) != 0;
+  effective.list_mode = list_form_name(listed ? mode.form : ListForm::off);
   effective.list_mode_reason =
-      options.lists ? "per-CPU lists under a lock word; restartable sequences are not built in"
-                    : "asked for";
+      listed || mode.form == ListForm::off ? mode.reason : "asked for by the zone's options";
+  effective.list_memory = lists.reserved();
   effective.cluster = lists.cluster();
   effective.batch = pcp_batch(effective.managed);
   effective.high = lists.capacity(0);
+  effective.high_max = zone.limits().high_max;
+  effective.depot = zone.depot().capacity() * lists.cluster();
+  effective.cached_max = zone.limits().total;
   effective.watermark_min = zone.zone().watermarks().min.value;
   effective.watermark_low = zone.zone().watermarks().low.value;
   effective.watermark_high = zone.zone().watermarks().high.value;
   options.capacity = bytes(effective.managed);
   options.high = PageCount{effective.high};
+  options.depot = PageCount{effective.depot};
+  options.cached = PageCount{effective.cached_max};
   if (!borrowed && effective.extent.source == SourceKind::anonymous) {
     options.source = SourceChoice::anonymous;  // what a hugetlb request may have fallen back to
   }
@@ -100,8 +107,7 @@ TakeRights rights(AllocFlags flags) noexcept {
 }
 
 // Between the zone and a user: the page becomes live.
-Page* hand_out(CachedZone& zone, PageIndex index, Order order, AllocFlags flags) noexcept {
-  Page* page = page_at(index);
+Page* hand_out(CachedZone& zone, Page* page, Order order, AllocFlags flags) noexcept {
   if constexpr (kCheckedDrops) {
     mark_live(page);
   }
@@ -110,14 +116,21 @@ Page* hand_out(CachedZone& zone, PageIndex index, Order order, AllocFlags flags)
     page->word.fetch_or(kReserveFlag, memory_order_relaxed);
   }
   if (has(flags, AllocFlags::zero)) {
-    std::memset(address_of(index), 0, bytes(order).value);
+    std::memset(address_of(page), 0, bytes(order).value);
   }
   return page;
 }
 
+bool is_empty(const PageRef& slot) noexcept { return slot.empty(); }
+bool is_empty(const Page* slot) noexcept { return slot == nullptr; }
+// Into an empty slot, which owns nothing that would have to be let go.
+void fill(PageRef& slot, Page* page) noexcept { std::construct_at(&slot, page); }
+void fill(Page*& slot, Page* page) noexcept { slot = page; }
+
 template <class Slot>
 std::size_t fill_slots(CachedZone& zone, std::span<Slot> slots, AllocFlags flags) noexcept {
-  PageIndex buffer[kClusterFrames];
+  const bool plain = !kCheckedDrops && flags == AllocFlags::none;
+  Page* buffer[kClusterFrames];
   std::size_t scan = 0;  // slots before it are populated or could not be
   bool more = true;
   while (more && scan < slots.size()) {
@@ -125,19 +138,25 @@ std::size_t fill_slots(CachedZone& zone, std::span<Slot> slots, AllocFlags flags
     std::size_t holes = 0;
     std::size_t end = scan;
     for (; end < slots.size() && holes < kClusterFrames; ++end) {
-      holes += slots[end] == nullptr ? 1 : 0;
+      holes += is_empty(slots[end]) ? 1 : 0;
     }
     const std::size_t got = zone.alloc_bulk(buffer, holes, rights(flags));
     more = got == holes;
-    std::size_t used = 0;
-    for (; used < got; ++scan) {
-      if (slots[scan] == nullptr) {
-        slots[scan] = Slot{hand_out(zone, buffer[used++], Order{0}, flags)};
+    if (plain && holes == end - scan) {
+      for (std::size_t i = 0; i < got; ++i) {
+        fill(slots[scan + i], buffer[i]);
+      }
+      scan += got;
+      continue;
+    }
+    for (std::size_t used = 0; used < got; ++scan) {
+      if (is_empty(slots[scan])) {
+        fill(slots[scan], hand_out(zone, buffer[used++], Order{0}, flags));
       }
     }
     scan = more ? end : scan;
   }
-  while (scan < slots.size() && slots[scan] != nullptr) {
+  while (scan < slots.size() && !is_empty(slots[scan])) {
     ++scan;
   }
   return scan;
@@ -166,6 +185,7 @@ PageAllocator::PageAllocator(const Options& options) {
     throw;
   }
   static_cast<void>(source.release());  // the zone's from here on
+  blocks_ = zone_->lists().blocks();
   *effective_ = read_back(*zone_, options, false);
 }
 
@@ -189,6 +209,7 @@ PageAllocator::PageAllocator(std::span<const std::span<std::byte>> memory, const
     raise(zone.error());
   }
   zone_ = *zone;
+  blocks_ = zone_->lists().blocks();
   *effective_ = read_back(*zone_, options, true);
 }
 
@@ -200,12 +221,30 @@ PageAllocator::~PageAllocator() {
   }
 }
 
-Page* PageAllocator::alloc_page(Order order, AllocFlags flags) noexcept {
+Page* PageAllocator::alloc_page_slow(Order order, AllocFlags flags) noexcept {
   if (order > kMaxOrder) {
     return nullptr;
   }
   const PageIndex index = zone_->alloc(order, rights(flags));
-  return is_page(index) ? hand_out(*zone_, index, order, flags) : nullptr;
+  return is_page(index) ? hand_out(*zone_, page_at(index), order, flags) : nullptr;
+}
+
+std::size_t PageAllocator::alloc_burst_slow(std::span<Page*> out, AllocFlags flags) noexcept {
+  const std::size_t got = zone_->alloc_bulk(out.data(), out.size(), rights(flags));
+  for (Page* page : out.first(got)) {
+    static_cast<void>(hand_out(*zone_, page, Order{0}, flags));
+  }
+  return got;
+}
+
+bool PageAllocator::alloc_exactly(std::span<Page*> out, AllocFlags flags) noexcept {
+  if (!zone_->alloc_exactly(out.data(), out.size(), rights(flags))) {
+    return false;
+  }
+  for (Page* page : out) {
+    static_cast<void>(hand_out(*zone_, page, Order{0}, flags));
+  }
+  return true;
 }
 
 std::size_t PageAllocator::alloc_bulk(std::span<PageRef> slots, AllocFlags flags) noexcept {
@@ -217,7 +256,7 @@ std::size_t PageAllocator::alloc_bulk(std::span<Page*> slots, AllocFlags flags) 
 }
 
 std::size_t PageAllocator::alloc_bulk(PageList& list, std::size_t n, AllocFlags flags) noexcept {
-  PageIndex buffer[kClusterFrames];
+  Page* buffer[kClusterFrames];
   std::size_t added = 0;
   while (added < n) {
     const std::size_t want = std::min<std::size_t>(n - added, kClusterFrames);
@@ -234,25 +273,43 @@ std::size_t PageAllocator::alloc_bulk(PageList& list, std::size_t n, AllocFlags 
 }
 
 Error PageAllocator::drain(CpuId cpu) noexcept { return zone_->drain(cpu); }
-void PageAllocator::drain_all() noexcept { static_cast<void>(zone_->drain_all()); }
+Error PageAllocator::drain_all() noexcept { return zone_->drain_all(); }
+void PageAllocator::tick() noexcept { zone_->tick(); }
 const Effective& PageAllocator::effective() const noexcept { return *effective_; }
 
 void free_bulk(std::span<Page* const> pages) noexcept {
-  Page* sole[kClusterFrames];
-  std::size_t n = 0;
-  for (Page* page : pages) {
-    // pairs: unref_slow release
-    if (page != nullptr && page->word.load(memory_order_acquire) == kSoleOwner) [[likely]] {
-      sole[n++] = page;
-      if (n == kClusterFrames) {
-        release_bulk(sole, n);
-        n = 0;
-      }
-    } else if (page != nullptr) {
-      unref_slow(page, 1);
+  // Runs of ordinary pages of the default zone leave as they stand in the caller's array; all others
+  // one by one.
+  // pairs: zone_registry::make_default release
+  const std::uint64_t ordinary =
+      kCheckedDrops ? 0 : zone_registry::g_default_lists.head.load(memory_order_acquire);
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= pages.size(); ++i) {
+    if (i < pages.size() && pages[i] != nullptr && head_of(pages[i]) == ordinary) [[likely]] {
+      continue;
+    }
+    if (i != begin) {
+      zone_of(index_of(pages[begin])).free_bulk(pages.data() + begin, i - begin);
+    }
+    begin = i + 1;
+    if (i < pages.size() && pages[i] != nullptr) {
+      unref_slow(pages[i], 1);
     }
   }
-  release_bulk(sole, n);
+}
+
+void free_bulk(std::span<PageRef> pages) noexcept {
+  Page* some[kClusterFrames];
+  while (!pages.empty()) {
+    const std::span<PageRef> part = pages.first(std::min<std::size_t>(pages.size(), kClusterFrames));
+    std::size_t n = 0;
+    for (PageRef& page : part) {
+      some[n] = page.detach();
+      n += some[n] != nullptr ? 1 : 0;
+    }
+    free_burst(std::span<Page* const>(some, n));
+    pages = pages.subspan(part.size());
+  }
 }
 
 Page* page_of(const void* address) noexcept {

@@ -42,11 +42,15 @@ struct Effective {
   PageCount managed;                  // frames of the zone
   Extent extent;                      // the first (usually only) extent
   std::uint32_t lists = 0;            // per-CPU lists
-  const char* list_mode = "";         // "locked" or "off"
-  const char* list_mode_reason = "";  // why not something faster
+  const char* list_mode = "";         // "rseq", "locked" or "off"
+  const char* list_mode_reason = "";  // how that came about
+  Bytes list_memory;                  // address space of the lists; a CPU in use touches 4 KiB
   std::uint32_t cluster = 0;          // frames moved at once between list and zone
   std::uint32_t batch = 0;            // the kernel's pcp batch for such a zone
-  std::uint32_t high = 0;             // order-0 pages a list may hold
+  std::uint32_t high = 0;             // order-0 pages a list starts with
+  std::uint32_t high_max = 0;         // and the most that misses can earn it
+  std::uint32_t depot = 0;            // frames in whole clusters that the depot keeps
+  std::uint64_t cached_max = 0;       // frames that lists and depot hold together at most
   std::uint64_t watermark_min = 0, watermark_low = 0, watermark_high = 0;  // frames
 };
 
@@ -67,13 +71,22 @@ class PageAllocator {
   // outside the reserve, per-CPU lists included (with no_wait: neither on this CPU's list nor in the
   // engine). Order above 10, a signal handler inside a list or lock of weir, and a forked child of a
   // memfd zone are refused at once.
-  [[nodiscard]] PageRef alloc(Order order = Order{0},
-                              AllocFlags flags = AllocFlags::none) noexcept {
+  [[nodiscard]] WEIR_HOT PageRef alloc(Order order = Order{0},
+                                       AllocFlags flags = AllocFlags::none) noexcept {
     return PageRef{alloc_page(order, flags)};
   }
   // The same with the reference in the caller's care: end it with unref().
-  [[nodiscard]] Page* alloc_page(Order order = Order{0},
-                                 AllocFlags flags = AllocFlags::none) noexcept;
+  [[nodiscard]] WEIR_HOT Page* alloc_page(Order order = Order{0},
+                                          AllocFlags flags = AllocFlags::none) noexcept {
+    if constexpr (!kCheckedDrops) {
+      Page* page;
+      if (order == Order{0} && flags == AllocFlags::none && PageLists::pop_fast(blocks_, page))
+          [[likely]] {
+        return page;
+      }
+    }
+    return alloc_page_slow(order, flags);
+  }
 
   // Single frames in bulk, array form: fills the empty slots in ascending order, holes included,
   // and leaves the others alone. Returns the number of leading populated slots (those populated
@@ -83,26 +96,62 @@ class PageAllocator {
                                        AllocFlags flags = AllocFlags::none) noexcept;
   [[nodiscard]] std::size_t alloc_bulk(std::span<Page*> slots,
                                        AllocFlags flags = AllocFlags::none) noexcept;
+  // For those who fill arrays from the start, as drivers do: overwrites `out` and returns how many of
+  // its places were filled, fewer only when no more were free. With free_burst() the cheapest way to
+  // many pages.
+  [[nodiscard]] WEIR_HOT std::size_t alloc_burst(std::span<Page*> out,
+                                                 AllocFlags flags = AllocFlags::none) noexcept {
+    if constexpr (!kCheckedDrops) {
+      if (flags == AllocFlags::none) [[likely]] {
+        return zone_->alloc_bulk(out.data(), out.size(), {});
+      }
+    }
+    return alloc_burst_slow(out, flags);
+  }
+  // All of `out` or nothing of it. Refused only if fewer pages were free at one moment, so that two who
+  // ask at the same time never both go away empty when one of them could be served.
+  [[nodiscard]] bool alloc_exactly(std::span<Page*> out,
+                                   AllocFlags flags = AllocFlags::none) noexcept;
   // List form: up to n pages are added at the head of `list`, which need not be empty. Returns the
   // number added.
   [[nodiscard]] std::size_t alloc_bulk(PageList& list, std::size_t n,
                                        AllocFlags flags = AllocFlags::none) noexcept;
 
-  // Empties per-CPU lists into the zone, from any thread, without the help of others.
+  // Empties a CPU's lists, or all lists and the depot, into the engine, where they merge; from any
+  // thread, without the help of others. too_large: no such CPU; would_block: inside a signal handler
+  // that interrupted weir; the system's error when it refuses the fence. Costs a fence (microseconds).
   Error drain(CpuId cpu) noexcept;
-  void drain_all() noexcept;
+  Error drain_all() noexcept;
+  // Housekeeping for whoever has a moment, every 10 to 1000 ms; Maintenance does it from a thread.
+  // Gives capacity to lists that ran dry and over, empties those nobody used, merges clusters that
+  // nobody wanted. Never necessary. Any thread.
+  void tick() noexcept;
 
   [[nodiscard]] const Effective& effective() const noexcept;
   [[nodiscard]] CachedZone& zone() noexcept { return *zone_; }
   [[nodiscard]] const CachedZone& zone() const noexcept { return *zone_; }
 
  private:
+  WEIR_COLD Page* alloc_page_slow(Order order, AllocFlags flags) noexcept;
+  std::size_t alloc_burst_slow(std::span<Page*> out, AllocFlags flags) noexcept;
+
+  std::byte* blocks_ = nullptr;  // of the zone's lists
   CachedZone* zone_;
   std::unique_ptr<Effective> effective_;
 };
 
-// Drops one reference of each page; sole-owner single frames go back in bulk. Any thread.
+// Drops one reference of each page; empty places are left out, sole-owner single frames go back in
+// bulk. Any thread.
 void free_bulk(std::span<Page* const> pages) noexcept;
+// The counterpart of alloc_burst(): every place holds a page. Any thread.
+WEIR_HOT void free_burst(std::span<Page* const> pages) noexcept {
+  const std::size_t done = release_bulk_fast(pages.data(), pages.size());
+  if (done != pages.size()) [[unlikely]] {
+    free_bulk(pages.subspan(done));
+  }
+}
+// The same for owners, which are empty afterwards.
+void free_bulk(std::span<PageRef> pages) noexcept;
 
 // The page (its first frame's descriptor) that holds an address: nullptr for a foreign address and
 // for memory that is free in the engine. Free memory on a per-CPU list still looks like a page (not

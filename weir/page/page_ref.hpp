@@ -17,8 +17,8 @@ class [[nodiscard]] PageRef {
  public:
   PageRef() = default;
   // Takes over one reference that the caller holds.
-  explicit PageRef(Page* page) noexcept : page_(page) {}
-  PageRef(PageRef&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
+  WEIR_HOT explicit PageRef(Page* page) noexcept : page_(page) {}
+  WEIR_HOT PageRef(PageRef&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
   PageRef& operator=(PageRef&& other) noexcept {
     if (this != &other) {
       unref(std::exchange(page_, std::exchange(other.page_, nullptr)));
@@ -27,7 +27,7 @@ class [[nodiscard]] PageRef {
   }
   PageRef(const PageRef&) = delete;
   PageRef& operator=(const PageRef&) = delete;
-  ~PageRef() { unref(page_); }
+  WEIR_HOT ~PageRef() { unref(page_); }
 
   // True when it owns nothing: an allocation that found no memory.
   [[nodiscard]] bool empty() const noexcept { return page_ == nullptr; }
@@ -48,8 +48,8 @@ class [[nodiscard]] PageRef {
   }
 
   // Gives the reference to the caller.
-  [[nodiscard]] Page* detach() noexcept { return std::exchange(page_, nullptr); }
-  void reset() noexcept { unref(std::exchange(page_, nullptr)); }
+  [[nodiscard]] WEIR_HOT Page* detach() noexcept { return std::exchange(page_, nullptr); }
+  WEIR_HOT void reset() noexcept { unref(std::exchange(page_, nullptr)); }
 
  private:
   Page* page_ = nullptr;

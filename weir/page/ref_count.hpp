@@ -37,12 +37,7 @@ WEIR_COLD void unref_slow(Page* page, std::uint32_t n) noexcept;
 // pool). Any thread; async-signal-safe unless the page is a pool's or the last of an allocator that
 // has ended. nullptr is ignored.
 WEIR_HOT void unref(Page* page) noexcept {
-  // pairs: unref_slow release — what earlier owners wrote happens before the page's next life
-  if (page != nullptr && page->word.load(memory_order_acquire) == kSoleOwner) [[likely]] {
-    release(page, Order{0});
-    return;
-  }
-  if (page != nullptr) {
+  if (page != nullptr && !release_fast(page)) [[unlikely]] {
     unref_slow(page, 1);
   }
 }

@@ -67,27 +67,6 @@ void verify_release(Page* page, Order order) noexcept {
   }
 }
 
-void release_bulk(Page* const* pages, std::size_t n) noexcept {
-  PageIndex run[kClusterFrames];
-  while (n != 0) {
-    CachedZone& zone = zone_of(index_of(*pages));
-    std::size_t length = 0;
-    while (length < n && length < kClusterFrames) {
-      const PageIndex index = index_of(pages[length]);
-      if (length != 0 && &zone_of(index) != &zone) {
-        break;
-      }
-      if constexpr (kCheckedDrops) {
-        verify_release(pages[length], Order{0});
-      }
-      run[length++] = index;
-    }
-    zone.free_bulk(run, length);
-    pages += length;
-    n -= length;
-  }
-}
-
 void unref_slow(Page* page, std::uint32_t n) noexcept {
   // pairs: the fetch_sub below — what those before us did to the page is seen by its next life
   std::uint32_t word = page->word.load(memory_order_acquire);

@@ -8,9 +8,121 @@
 
 #include "weir/arch/cpu.hpp"
 #include "weir/base/check.hpp"
+#include "weir/os/clock.hpp"
 #include "weir/percpu/zone_registry.hpp"
 
 namespace weir {
+namespace {
+
+// Between names and addresses of single frames. Whole clusters have a loop of their own, whose length
+// the compiler knows: it becomes vector code.
+void to_pages(const PageIndex* from, Page** to, std::uint32_t n) noexcept {
+  Page* const base = frame_table::g_pages;
+  if (n == kClusterFrames) {
+    for (std::uint32_t i = 0; i < kClusterFrames; ++i) {
+      to[i] = base + from[i].value;
+    }
+    return;
+  }
+  for (std::uint32_t i = 0; i < n; ++i) {
+    to[i] = base + from[i].value;
+  }
+}
+
+void to_indexes(Page* const* from, PageIndex* to, std::uint32_t n) noexcept {
+  const auto base = reinterpret_cast<std::uintptr_t>(frame_table::g_pages);
+  const auto index = [base](const Page* page) {
+    const std::uintptr_t bytes = reinterpret_cast<std::uintptr_t>(page) - base;
+    return PageIndex{static_cast<std::uint32_t>(bytes / sizeof(Page))};
+  };
+  if (n == kClusterFrames) {
+    for (std::uint32_t i = 0; i < kClusterFrames; ++i) {
+      to[i] = index(from[i]);
+    }
+    return;
+  }
+  for (std::uint32_t i = 0; i < n; ++i) {
+    to[i] = index(from[i]);
+  }
+}
+
+// Waiting for another thread's few hundred instructions, unless it lost its CPU.
+void wait_a_little(std::uint32_t spin) noexcept {
+  if (spin < 64) {
+    cpu_pause();
+  } else {
+    ::sched_yield();
+  }
+}
+
+}  // namespace
+
+// Counted on the block where it began, before it looks whether the zone is in shortage: whoever has
+// stopped the lists and then finds the count at 0 knows that no page comes into the depot any more,
+// for every later carrier sees the stop and leaves the depot alone.
+class CachedZone::Carry {
+ public:
+  explicit Carry(CachedZone& zone) noexcept
+      : zone_(zone), hands_(zone.lists_.counted_block_here().hands) {
+    ThreadMark::enter();  // a handler that interrupts a carrier must not wait for carriers
+    hands_.fetch_add(1, memory_order_seq_cst);  // pairs: enter_shortage seq_cst
+  }
+  ~Carry() {
+    hands_.fetch_sub(1, memory_order_release);  // pairs: carriers seq_cst
+    if (!zone_.in_shortage()) [[likely]] {
+      ThreadMark::leave();
+      return;
+    }
+    // From here on the zone may be closed by whoever finds it whole, but its slot stays readable.
+    zone_.settle();
+    ThreadMark::leave();
+    zone_.maybe_close();
+  }
+  Carry(const Carry&) = delete;
+  Carry& operator=(const Carry&) = delete;
+
+  // Whether the depot and the lists are to be left alone.
+  [[nodiscard]] bool stopped() const noexcept {
+    return zone_.stopped_.load(memory_order_seq_cst);  // pairs: enter_shortage seq_cst
+  }
+
+ private:
+  CachedZone& zone_;
+  Atomic<std::uint32_t>& hands_;
+};
+
+// For a request that goes on looking when it finds nothing.
+class CachedZone::NeverQuiet final : public Zone::Outside {
+ public:
+  [[nodiscard]] bool quiet() const noexcept override { return false; }
+};
+
+// A drainer between list or depot and engine; shortage_lock_ held. Counted like a carrier, for whoever
+// decides about a refusal does so without that lock.
+class CachedZone::DrainerCarry {
+ public:
+  explicit DrainerCarry(CachedZone& zone) noexcept : hands_(zone.lists_.common_block().hands) {
+    hands_.fetch_add(1, memory_order_seq_cst);  // pairs: carriers seq_cst
+  }
+  ~DrainerCarry() { hands_.fetch_sub(1, memory_order_release); }  // pairs: carriers seq_cst
+  DrainerCarry(const DrainerCarry&) = delete;
+  DrainerCarry& operator=(const DrainerCarry&) = delete;
+
+ private:
+  Atomic<std::uint32_t>& hands_;
+};
+
+// Carriers before depot: what a carrier that has gone left in the depot is seen there.
+class CachedZone::Quiet final : public Zone::Outside {
+ public:
+  explicit Quiet(const CachedZone& zone) noexcept : zone_(zone) {}
+  [[nodiscard]] bool quiet() const noexcept override {
+    return zone_.carriers() == 0 && zone_.depot_.empty();
+  }
+
+ private:
+  const CachedZone& zone_;
+};
 
 Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Extent>& extents,
                        const Options& options, std::uint32_t lists, std::uint32_t cpus) {
@@ -38,13 +150,27 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
     managed += whole_pages(extent.size);
   }
   const std::uint32_t sharers = cpus != 0 ? cpus : lists;
-  const std::uint32_t high = options.lists ? list_high(managed, sharers, options.high.value) : 0;
+  limits_ = cache_limits(managed, sharers, options.lists, options.merge == Merge::deferred,
+                         options.high.value, options.depot.value, options.cached.value);
   if (const Error error =
-          lists_.open(managed, lists, high, options.free_order0 == FreeOrder0::list, sharers);
+          lists_.open(managed, lists, limits_.high, options.free_order0 == FreeOrder0::list,
+                      sharers);
       error.failed()) {
     undo();
     return error;
   }
+  if (lists_.capacity(0) == 0) {
+    limits_.depot_clusters = 0;  // no list, no cluster
+  }
+  const std::uint32_t shards = std::clamp<std::uint32_t>((sharers + 7) / 8, 1, Depot::kMaxShards);
+  if (const Error error = depot_.open(limits_.depot_clusters + 2 * sharers + 2,
+                                      limits_.depot_clusters, shards, lists_.cluster());
+      error.failed()) {
+    lists_.close();
+    undo();
+    return error;
+  }
+  granted_ = 0;
   zone_.open(options.reserve);
   for (const Piece& piece : pieces_) {
     zone_.adopt(piece.first, whole_pages(piece.extent.size));
@@ -60,69 +186,153 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   waiters_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
   detached_.store(false, memory_order_relaxed);
-  stopped_.store(!lists_.start(), memory_order_relaxed);
+  stopped_.store(false, memory_order_relaxed);
   range_.store(whole_pages(pieces_.front().extent.size).value << 32 | pieces_.front().first.value,
                memory_order_relaxed);
   return kOk;
 }
 
-Hand* CachedZone::pick_up() noexcept {
-  // Counted before anything can be put in: whoever finds the count at 0 under the zone lock, with
-  // all lists stopped, knows that no hand can be filled any more without that lock.
-  hands_in_use_.fetch_add(1, memory_order_relaxed);
-  for (Hand& hand : hands_) {
-    // pairs: put_down release
-    if (!hand.busy.load(memory_order_relaxed) && !hand.busy.exchange(true, memory_order_acquire)) {
-      return &hand;
+std::uint64_t CachedZone::carriers() const noexcept {
+  // The other half of Carry's order: a stop, then this look; there a count, then a look at the stop.
+  std::uint64_t sum = lists_.common_block().hands.load(memory_order_seq_cst);  // pairs: Carry
+  for (CpuId cpu = lists_.next_started(0); cpu != kNoCpu;
+       cpu = lists_.next_started(cpu.value + 1)) {
+    sum += lists_.block(cpu.value).hands.load(memory_order_seq_cst);  // pairs: Carry seq_cst
+  }
+  return sum;
+}
+
+// A carrier that was under way when the lists were stopped may have left something in the depot.
+void CachedZone::settle() noexcept {
+  if (t_marked_sections == 1 && !depot_.empty()) {  // marked by the carrier alone: no lock is held
+    const LockGuard guard{shortage_lock_};
+    if (in_shortage()) {
+      drain_depot(depot_.bodies());
     }
   }
-  hands_in_use_.fetch_sub(1, memory_order_relaxed);
-  return nullptr;
 }
 
-void CachedZone::put_down(Hand& hand) noexcept {
-  WEIR_ASSERT(hand.empty(), "CachedZone: a hand is put down empty");
-  hand.busy.store(false, memory_order_release);      // pairs: pick_up acquire
-  hands_in_use_.fetch_sub(1, memory_order_release);  // pairs: Zone::take_or_tell acquire
+bool CachedZone::may_list(unsigned list) const noexcept {
+  return list != kNoList && lists_.capacity(list) != 0 && !in_shortage();
 }
 
-PageIndex CachedZone::alloc_slow(Order order, TakeRights rights, PageIndex why) noexcept {
-  if (thread_is_marked() || detached()) {
-    return kNoPage;  // in a signal handler that interrupted a locked section; or not ours
+std::uint32_t CachedZone::shard_here() const noexcept {
+  const CpuId cpu = lists_.cpu_here();
+  return cpu == kNoCpu ? 0 : cpu.value / 8 % depot_.shards();
+}
+
+void CachedZone::start_here() noexcept {
+  if (thread_is_marked() || lists_.caller_inside()) {
+    return;
   }
+  const ThreadMark mark;
+  if (!shortage_lock_.try_lock()) {
+    return;  // the next one who comes by
+  }
+  const CpuId cpu = lists_.cpu_here();
+  if (cpu != kNoCpu && !lists_.is_started(cpu) && !in_shortage() && !frozen_) {
+    const std::uint64_t share = lists_.frames_at_start();
+    const std::uint64_t depot = std::uint64_t{depot_.capacity()} * lists_.cluster();
+    if (granted_ + share + depot <= limits_.total) {
+      granted_ += share;
+      lists_.start(cpu);
+    }
+  }
+  shortage_lock_.unlock();
+}
+
+// ---- taking ----
+
+PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
+  if (detached()) {
+    return kNoPage;
+  }
+  const bool nested = thread_is_marked();
   const unsigned list = kListOfOrder[order.value];
-  if (why == kNoPage && list != kNoList && lists_.capacity(list) != 0 && !in_shortage()) {
-    const ThreadMark mark;
-    if (Hand* hand = pick_up()) {
-      PageIndex page = kNoPage;
-      // Without the right to the reserve: what one request may take, a list may not hold for others.
-      zone_.take_into(*hand, order, blocks_per_move(order.value, lists_.cluster()), false);
-      if (!hand->empty()) {
-        page = hand->pop();
-        if (!hand->empty()) {
-          lists_.refill_from(*hand, list);
-        }
-        if (!hand->empty()) {
-          zone_.give_hand(*hand);
-        }
-      }
-      put_down(*hand);
-      if (page != kNoPage) {
-        return page;
-      }
+  if (may_list(list)) {
+    if (!lists_.started_here()) {
+      start_here();
     }
+    if (Page* page = lists_.pop_slow(list)) {
+      return index_of(page);
+    }
+    const PageIndex page = refill(list, nested);
+    if (is_page(page)) {
+      return page;
+    }
+  }
+  if (nested) {
+    return kNoPage;  // in a signal handler that interrupted a marked section
   }
   if (rights.no_wait) {
     // What others have on their lists or in hand is not looked for.
-    bool none_in_hand = false;
-    return zone_.take_or_tell(order, rights.reserve, hands_in_use_, true, none_in_hand);
+    bool quiet = false;
+    return zone_.take_or_tell(order, rights.reserve, Quiet{*this}, true, quiet);
   }
   const PageIndex page = zone_.take(order, rights.reserve);
-  if (page != kNoPage) {
+  if (is_page(page)) {
     maybe_leave_shortage();
     return page;
   }
   return alloc_in_shortage(order, rights);
+}
+
+PageIndex CachedZone::refill(unsigned list, bool nested) noexcept {
+  const Carry carry{*this};
+  if (carry.stopped()) {
+    return kNoPage;
+  }
+  if (list == 0) {
+    const PageIndex page = refill_from_depot();
+    if (is_page(page)) {
+      return page;
+    }
+  }
+  return nested || !lists_.usable_here() ? kNoPage : refill_from_engine(list);
+}
+
+PageIndex CachedZone::refill_from_depot() noexcept {
+  const std::uint32_t shard = shard_here();
+  std::uint32_t n = lists_.cluster();
+  // Partial ones first, so that they do not pile up.
+  std::uint32_t part = 0;
+  ClusterId id = depot_.take_partial(shard, part);
+  if (id != kNoCluster) {
+    n = part;
+  } else {
+    id = depot_.take_full(shard);
+    if (id == kNoCluster) {
+      return kNoPage;
+    }
+  }
+  lists_.counted_block_here().counters.clusters_taken.add_shared(1);
+  const PageIndex* frames = depot_.body(id).frames;
+  const PageIndex page = frames[--n];
+  n -= lists_.refill(0, frames, n);
+  if (n == 0) {
+    depot_.give_empty(id, shard);
+  } else {
+    depot_.give_partial(id, n, shard);
+  }
+  return page;
+}
+
+PageIndex CachedZone::refill_from_engine(unsigned list) noexcept {
+  const Order order = order_of_list(list);
+  PageIndex pages[kClusterFrames];
+  // Without the right to the reserve: what one request may take, a list may not hold for others.
+  std::uint32_t n =
+      zone_.take_many(order, pages, blocks_per_move(order.value, lists_.cluster()), false);
+  if (n == 0) {
+    return kNoPage;
+  }
+  std::reverse(pages, pages + n);  // the lowest comes out first
+  const PageIndex page = pages[--n];
+  n -= lists_.refill(list, pages, n);
+  if (n != 0) {
+    zone_.give_many(pages, n, order);
+  }
+  return page;
 }
 
 PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept {
@@ -132,71 +342,152 @@ PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept
   PageIndex page = kNoPage;
   waiters_.fetch_add(1, memory_order_relaxed);
   for (std::uint32_t spin = 0;; ++spin) {
+    bool searched = false;
     {
       const ThreadMark mark;
       const LockGuard guard{shortage_lock_};
-      enter_shortage();
+      searched = !enter_shortage().failed();
+      drain_depot(depot_.bodies());
     }
-    bool none_in_hand = false;
-    page = zone_.take_or_tell(order, rights.reserve, hands_in_use_, false, none_in_hand);
-    if (page != kNoPage || none_in_hand) {
+    // Where the kernel refuses the fence, lists cannot be searched: then this is the last try.
+    bool quiet = false;
+    page = zone_.take_or_tell(order, rights.reserve, Quiet{*this}, !searched, quiet);
+    if (is_page(page) || quiet || !searched) {
       break;
     }
-    // Somebody carries pages: a few hundred instructions, unless it lost its CPU.
-    if (spin < 64) {
-      cpu_pause();
-    } else {
-      ::sched_yield();
-    }
+    wait_a_little(spin);
   }
   waiters_.fetch_sub(1, memory_order_relaxed);
   maybe_leave_shortage();
   return page;
 }
 
-void CachedZone::harvest(std::uint32_t cpu, bool stop) noexcept {
-  // What is there now and no more: a running list may fill as fast as it is emptied.
-  std::uint64_t left = stop ? UINT64_MAX : lists_.cached(cpu);
-  while (left != 0) {
-    const bool outside = lists_.harvest(cpu, stop, harvest_hand_);
-    WEIR_ASSERT(outside, "CachedZone: a drainer is not inside a list");
-    if (!outside || harvest_hand_.empty()) {
-      return;
+std::uint32_t CachedZone::take_cluster(Page** out, TakeRights rights) noexcept {
+  const bool nested = thread_is_marked();
+  if (!may_list(0)) {
+    return 0;
+  }
+  const Carry carry{*this};
+  if (carry.stopped()) {
+    return 0;
+  }
+  const std::uint32_t shard = shard_here();
+  const std::uint32_t n = lists_.cluster();
+  if (const ClusterId id = depot_.take_full(shard); id != kNoCluster) {
+    to_pages(depot_.body(id).frames, out, n);
+    depot_.give_empty(id, shard);
+    lists_.counted_block_here().counters.clusters_taken.add_shared(1);
+    return n;
+  }
+  if (nested) {
+    return 0;
+  }
+  PageIndex pages[kClusterFrames];
+  const std::uint32_t got = zone_.take_many(Order{0}, pages, n, rights.reserve);
+  to_pages(pages, out, got);
+  return got;
+}
+
+std::size_t CachedZone::alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept {
+  const std::uint32_t cluster = lists_.cluster();
+  std::size_t got = 0;
+  if (may_list(0) && !lists_.started_here()) {
+    start_here();
+  }
+  // The caller has just found that the list does not hold the first part.
+  for (bool tried = true; got < n && !detached(); tried = false) {
+    const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, cluster));
+    std::uint32_t taken = !tried && lists_.pop_exactly(out + got, want) ? want : 0;
+    if (lists_.locked_here_and_now()) {
+      taken = lists_.pop_batch(out + got, want);
     }
-    const std::uint64_t frames = harvest_hand_.frame_count();
-    zone_.give_hand(harvest_hand_);
-    left -= std::min(left, frames);
+    if (taken == 0 && want == cluster) {
+      taken = take_cluster(out + got, rights);  // a whole cluster need not pass through the list
+    }
+    if (taken == 0) {
+      taken = lists_.pop_batch(out + got, want);
+    }
+    if (taken == 0) {
+      const PageIndex page = alloc_slow(Order{0}, rights);
+      if (!is_page(page)) {
+        break;
+      }
+      out[got] = page_at(page);
+      taken = 1;
+    }
+    got += taken;
   }
+  return got;
 }
 
-void CachedZone::enter_shortage() noexcept {
-  if (in_shortage()) {
-    return;
+std::size_t CachedZone::alloc_bulk(PageIndex* out, std::size_t n, TakeRights rights) noexcept {
+  Page* pages[kClusterFrames];
+  std::size_t got = 0;
+  while (got < n) {
+    const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, kClusterFrames));
+    const auto taken = static_cast<std::uint32_t>(alloc_bulk(pages, want, rights));
+    to_indexes(pages, out + got, taken);
+    got += taken;
+    if (taken < want) {
+      break;
+    }
   }
-  stopped_.store(true, memory_order_relaxed);  // slow paths stop refilling
-  for (std::uint32_t cpu = 0; cpu < lists_.count(); ++cpu) {
-    harvest(cpu, true);
-  }
-  zone_.counters().shortages.add(1);
+  return got;
 }
 
-void CachedZone::maybe_leave_shortage() noexcept {
-  const auto may_leave = [this] {
-    return in_shortage() && waiters_.load(memory_order_relaxed) == 0 &&
-           zone_.free_pages() >= leave_above_.load(memory_order_relaxed) &&
-           !retired_.load(memory_order_relaxed) && !detached();
-  };
-  if (!may_leave() || thread_is_marked()) {
+bool CachedZone::alloc_exactly(Page** out, std::size_t n, TakeRights rights) noexcept {
+  // Whoever holds a part of what it wants keeps it from others who could go on with it: so all at once
+  // from the list, or all at once from the engine, where it is set aside under the lock.
+  if (n == 0 || (n <= kClusterFrames && lists_.pop_all(out, static_cast<std::uint32_t>(n)))) {
+    return true;
+  }
+  if (thread_is_marked() || detached() || lists_.caller_inside()) {
+    return false;
+  }
+  bool not_quiet = false;
+  bool claimed = zone_.claim(n, rights.reserve, NeverQuiet{}, not_quiet);
+  if (!claimed && rights.no_wait) {
+    return false;
+  }
+  waiters_.fetch_add(1, memory_order_relaxed);
+  for (std::uint32_t spin = 0; !claimed; ++spin) {
+    bool searched = false;
+    bool quiet = false;
+    {
+      const ThreadMark mark;
+      const LockGuard guard{shortage_lock_};
+      searched = !enter_shortage().failed();
+      drain_depot(depot_.bodies());
+    }
+    claimed = zone_.claim(n, rights.reserve, Quiet{*this}, quiet);
+    if (claimed || quiet || !searched) {
+      break;
+    }
+    wait_a_little(spin);
+  }
+  PageIndex pages[kClusterFrames];
+  for (std::size_t done = 0; claimed && done < n;) {
+    const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(n - done, kClusterFrames));
+    zone_.take_claimed(pages, part);
+    to_pages(pages, out + done, part);
+    done += part;
+  }
+  waiters_.fetch_sub(1, memory_order_relaxed);
+  maybe_leave_shortage();
+  return claimed;
+}
+
+// ---- giving ----
+
+void CachedZone::give_to_engine(const PageIndex* pages, std::uint32_t n, Order order,
+                                bool nested) noexcept {
+  if (!nested) {
+    zone_.give_many(pages, n, order);
     return;
   }
-  const ThreadMark mark;
-  if (!shortage_lock_.try_lock()) {
-    return;  // whoever holds it will come by here as well
+  for (std::uint32_t i = 0; i < n; ++i) {
+    zone_.give(pages[i], order);  // to the loose stack
   }
-  if (may_leave()) {
-    stopped_.store(!lists_.start(), memory_order_relaxed);
-  }
-  shortage_lock_.unlock();
 }
 
 void CachedZone::free_to_engine(PageIndex page, Order order) noexcept {
@@ -212,90 +503,210 @@ void CachedZone::free_slow(PageIndex page, Order order) noexcept {
   if (detached()) {
     return;
   }
+  const bool nested = thread_is_marked();
   const unsigned list = kListOfOrder[order.value];
-  bool kept = false;
-  if (!thread_is_marked() && list != kNoList && lists_.capacity(list) != 0 && !in_shortage() &&
-      (list != 0 || free_order0_ == FreeOrder0::list)) {
-    const ThreadMark mark;
-    if (Hand* hand = pick_up()) {
-      lists_.spill_into(*hand, list, blocks_per_move(order.value, lists_.cluster()));
-      kept = lists_.push(list, page);
-      if (!hand->empty()) {
-        zone_.give_hand(*hand);
+  if (may_list(list) && (list != 0 || free_order0_ == FreeOrder0::list)) {
+    if (!lists_.started_here()) {
+      start_here();
+    }
+    if (lists_.push_slow(list, page_at(page))) {
+      return;
+    }
+    const Carry carry{*this};
+    if (!carry.stopped()) {
+      spill(list, nested);
+      if (lists_.push_slow(list, page_at(page))) {
+        return;
       }
-      put_down(*hand);
     }
   }
-  if (kept) {
-    maybe_close();  // what was in the hand may have been the last to come home
-  } else {
-    free_to_engine(page, order);
+  free_to_engine(page, order);
+}
+
+void CachedZone::spill(unsigned list, bool nested) noexcept {
+  lists_.apply_capacity(list);
+  const Order order = order_of_list(list);
+  const std::uint32_t cluster = lists_.cluster();
+  const std::uint32_t shard = shard_here();
+  if (list == 0 && depot_.capacity() != 0) {
+    if (const ClusterId id = depot_.take_empty(shard); id != kNoCluster) {
+      PageIndex* frames = depot_.body(id).frames;
+      const std::uint32_t n = lists_.spill(0, frames, cluster);
+      if (n == cluster && depot_.give_full(id, shard)) {
+        lists_.counted_block_here().counters.clusters_given.add_shared(1);
+      } else if (n != 0 && n < cluster) {
+        depot_.give_partial(id, n, shard);
+      } else {
+        if (n != 0) {
+          give_to_engine(frames, n, order, nested);
+        }
+        depot_.give_empty(id, shard);
+      }
+      return;
+    }
+  }
+  PageIndex pages[kClusterFrames];
+  const std::uint32_t n = lists_.spill(list, pages, blocks_per_move(order.value, cluster));
+  if (n != 0) {
+    give_to_engine(pages, n, order, nested);
   }
 }
 
-std::size_t CachedZone::alloc_bulk(PageIndex* out, std::size_t n, TakeRights rights) noexcept {
-  const std::uint32_t cluster = lists_.cluster();
-  std::size_t got = 0;
-  while (got < n) {
-    const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, kListCapacityMax));
-    got += lists_.pop_batch(out + got, want);
-    if (got == n) {
-      break;
-    }
-    if (n - got >= cluster && !thread_is_marked() && !detached()) {
-      // A whole cluster need not pass through the list.
-      const std::uint32_t taken = zone_.take_many(out + got, cluster, rights.reserve);
-      got += taken;
-      if (taken != 0) {
-        continue;
-      }
-    }
-    // The first page of a refill, or the last resort.
-    const PageIndex page = alloc_slow(Order{0}, rights, kNoPage);
-    if (!is_page(page)) {
-      break;
-    }
-    out[got++] = page;
+bool CachedZone::give_cluster(Page* const* pages) noexcept {
+  const bool nested = thread_is_marked();
+  if (!may_list(0) || free_order0_ != FreeOrder0::list || depot_.capacity() == 0) {
+    return false;
   }
-  return got;
+  const Carry carry{*this};
+  if (carry.stopped()) {
+    return false;
+  }
+  const std::uint32_t shard = shard_here();
+  const ClusterId id = depot_.take_empty(shard);
+  if (id == kNoCluster) {
+    return false;
+  }
+  PageIndex* frames = depot_.body(id).frames;
+  to_indexes(pages, frames, lists_.cluster());
+  if (depot_.give_full(id, shard)) {
+    lists_.counted_block_here().counters.clusters_given.add_shared(1);
+  } else {
+    give_to_engine(frames, lists_.cluster(), Order{0}, nested);
+    depot_.give_empty(id, shard);
+  }
+  return true;
+}
+
+void CachedZone::free_bulk_slow(Page* const* pages, std::size_t n) noexcept {
+  const std::uint32_t cluster = lists_.cluster();
+  if (may_list(0) && !lists_.started_here()) {
+    start_here();
+  }
+  // The caller has just found that the list has no room for the first part.
+  for (bool tried = true; n != 0 && !detached(); tried = false) {
+    const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n, cluster));
+    const bool listed = may_list(0) && free_order0_ == FreeOrder0::list;
+    std::uint32_t given = !tried && lists_.push_exactly(pages, want) ? want : 0;
+    if (lists_.locked_here_and_now() && listed) {
+      given = lists_.push_batch(pages, want);
+    }
+    if (given == 0 && want == cluster && give_cluster(pages)) {
+      given = want;
+    }
+    if (given == 0 && listed) {
+      given = lists_.push_batch(pages, want);
+    }
+    if (given == 0 && !listed && !thread_is_marked()) {
+      PageIndex frames[kClusterFrames];
+      to_indexes(pages, frames, want);
+      zone_.give_many(frames, want, Order{0});
+      maybe_leave_shortage();
+      given = want;
+    }
+    if (given == 0) {
+      free_slow(index_of(*pages), Order{0});
+      given = 1;
+    }
+    pages += given;
+    n -= given;
+  }
+  maybe_close();
 }
 
 void CachedZone::free_bulk(const PageIndex* pages, std::size_t n) noexcept {
+  Page* some[kClusterFrames];
   while (n != 0) {
-    std::uint32_t done = lists_.push_batch(
-        pages, static_cast<std::uint32_t>(std::min<std::size_t>(n, kListCapacityMax)));
-    pages += done;
-    n -= done;
-    if (n == 0) {
-      return;
-    }
-    if (thread_is_marked() || detached()) {
-      free_slow(*pages++, Order{0});
-      --n;
-      continue;
-    }
-    done = 0;
-    if (lists_.capacity(0) != 0 && !in_shortage() && free_order0_ == FreeOrder0::list) {
-      const ThreadMark mark;
-      if (Hand* hand = pick_up()) {
-        lists_.spill_into(*hand, 0, lists_.cluster());
-        if (!hand->empty()) {
-          done = lists_.push_batch(
-              pages, static_cast<std::uint32_t>(std::min<std::size_t>(n, hand->size())));
-          zone_.give_hand(*hand);
-        }
-        put_down(*hand);
-      }
-    }
-    if (done == 0) {
-      done = static_cast<std::uint32_t>(std::min<std::size_t>(n, lists_.cluster()));
-      zone_.give_many(pages, done, Order{0});
-      maybe_leave_shortage();
-    }
-    pages += done;
-    n -= done;
+    const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(n, kClusterFrames));
+    to_pages(pages, some, part);
+    free_bulk(some, part);
+    pages += part;
+    n -= part;
   }
-  maybe_close();
+}
+
+// ---- draining, shortage ----
+
+void CachedZone::harvest(CpuId cpu) noexcept {
+  const DrainerCarry carry{*this};
+  PageIndex pages[kClusterFrames];
+  Order order;
+  while (const std::uint32_t n = lists_.harvest(cpu, pages, kClusterFrames, order)) {
+    zone_.give_many(pages, n, order);
+  }
+}
+
+void CachedZone::harvest_all() noexcept {
+  for (CpuId cpu = lists_.next_started(0); cpu != kNoCpu;
+       cpu = lists_.next_started(cpu.value + 1)) {
+    harvest(cpu);
+  }
+}
+
+// At most so many clusters, and no more than there are now: others may go on giving.
+void CachedZone::drain_depot(std::uint32_t most) noexcept {
+  const DrainerCarry carry{*this};
+  const std::uint32_t full = std::min(most, depot_.full_clusters());
+  for (std::uint32_t i = 0; i < full; ++i) {
+    const ClusterId id = depot_.take_full(0);
+    if (id == kNoCluster) {
+      break;
+    }
+    merge(id, lists_.cluster());
+  }
+  const std::uint32_t partial = std::min(most, depot_.partial_clusters());
+  for (std::uint32_t i = 0; i < partial; ++i) {
+    std::uint32_t n = 0;
+    const ClusterId id = depot_.take_partial(0, n);
+    if (id == kNoCluster) {
+      break;
+    }
+    merge(id, n);
+  }
+}
+
+// In order of index: neighbours meet while their descriptors are near.
+void CachedZone::merge(ClusterId id, std::uint32_t n) noexcept {
+  PageIndex* frames = depot_.body(id).frames;
+  std::sort(frames, frames + n);
+  zone_.give_many(frames, n, Order{0});
+  zone_.counters().clusters_merged.add(1);
+  depot_.give_empty(id, 0);
+}
+
+Error CachedZone::enter_shortage() noexcept {
+  if (in_shortage()) {
+    return kOk;
+  }
+  stopped_.store(true, memory_order_seq_cst);  // pairs: Carry seq_cst
+  if (const Error error = lists_.stop_all(); error.failed()) {
+    stopped_.store(false, memory_order_relaxed);
+    return error;
+  }
+  since_.store(system_clock().now_ns(), memory_order_relaxed);
+  harvest_all();
+  zone_.counters().shortages.add(1);
+  return kOk;
+}
+
+void CachedZone::maybe_leave_shortage() noexcept {
+  const auto may_leave = [this] {
+    return in_shortage() && waiters_.load(memory_order_relaxed) == 0 &&
+           zone_.free_pages() >= leave_above_.load(memory_order_relaxed) &&
+           !retired_.load(memory_order_relaxed) && !detached() &&
+           system_clock().now_ns() - since_.load(memory_order_relaxed) >= kShortageNs;
+  };
+  if (!may_leave() || thread_is_marked() || lists_.caller_inside()) {
+    return;
+  }
+  const ThreadMark mark;
+  if (!shortage_lock_.try_lock()) {
+    return;  // whoever holds it will come by here as well
+  }
+  if (may_leave()) {
+    stopped_.store(false, memory_order_relaxed);
+    lists_.start_all();
+  }
+  shortage_lock_.unlock();
 }
 
 Error CachedZone::drain(CpuId cpu) noexcept {
@@ -308,29 +719,137 @@ Error CachedZone::drain(CpuId cpu) noexcept {
   const ThreadMark mark;
   const LockGuard guard{shortage_lock_};
   zone_.counters().drains.add(1);
-  if (!in_shortage()) {
-    harvest(cpu.value, false);
+  if (in_shortage() || !lists_.is_started(cpu)) {
+    return kOk;
   }
+  if (const Error error = lists_.stop(cpu); error.failed()) {
+    return error;
+  }
+  harvest(cpu);
+  lists_.start(cpu);
   return kOk;
 }
 
 Error CachedZone::drain_all() noexcept {
-  for (std::uint32_t cpu = 0; cpu < lists_.count(); ++cpu) {
-    if (const Error error = drain(CpuId{cpu}); error.failed()) {
+  if (thread_is_marked() || lists_.caller_inside()) {
+    return {Errc::would_block, "drain inside a signal handler", 0};
+  }
+  const ThreadMark mark;
+  const LockGuard guard{shortage_lock_};
+  zone_.counters().drains.add(1);
+  if (!in_shortage()) {
+    if (const Error error = lists_.stop_all(); error.failed()) {
       return error;
     }
+    harvest_all();
+    lists_.start_all();
   }
+  drain_depot(depot_.bodies());
   return kOk;
 }
+
+// ---- housekeeping ----
+
+void CachedZone::tick() noexcept {
+  if (thread_is_marked() || lists_.caller_inside()) {
+    return;
+  }
+  {
+    const ThreadMark mark;
+    const LockGuard guard{shortage_lock_};
+    if (!in_shortage() && !retired_.load(memory_order_relaxed)) {
+      for (std::uint32_t shard = 0; shard < depot_.shards(); ++shard) {
+        merge_oldest(shard);
+      }
+      for (CpuId cpu = lists_.next_started(0); cpu != kNoCpu;
+           cpu = lists_.next_started(cpu.value + 1)) {
+        tune(cpu);
+      }
+    }
+  }
+  maybe_leave_shortage();
+}
+
+// The clusters at the bottom of a shard, which nobody has wanted since the last tick. They are reached
+// by taking what lies above; meanwhile others find less, and ask the engine.
+void CachedZone::merge_oldest(std::uint32_t shard) noexcept {
+  const DrainerCarry carry{*this};
+  ClusterId above[kTickClusters];
+  const std::uint32_t n = std::min(depot_.exchange_low_water(shard), kTickClusters);
+  std::uint32_t taken = 0;
+  while (n != 0 && taken < kTickClusters) {
+    const ClusterId id = depot_.take_full_here(shard);
+    if (id == kNoCluster) {
+      break;
+    }
+    above[taken++] = id;
+  }
+  const std::uint32_t newer = taken > n ? taken - n : 0;
+  for (std::uint32_t i = taken; i-- > newer;) {
+    merge(above[i], lists_.cluster());
+  }
+  for (std::uint32_t i = newer; i-- != 0;) {
+    if (!depot_.give_full(above[i], shard)) {
+      merge(above[i], lists_.cluster());
+    }
+  }
+  if (n != 0) {
+    static_cast<void>(depot_.exchange_low_water(shard));  // what was taken here, nobody wanted
+  }
+}
+
+void CachedZone::tune(CpuId cpu) noexcept {
+  bool idle = true;  // all lists of this CPU
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    ListHead& head = lists_.block(cpu.value).lists[list];
+    const auto word = static_cast<std::uint32_t>(head.word.load(memory_order_relaxed));
+    const bool same = word == head.last_word.exchange(word, memory_order_relaxed);
+    idle = idle && same;
+  }
+  ListHead& head = lists_.block(cpu.value).lists[0];
+  const std::uint32_t misses = head.misses.exchange(0, memory_order_relaxed);
+  const std::uint32_t overflows = head.overflows.exchange(0, memory_order_relaxed);
+  const std::uint32_t cluster = lists_.cluster();
+  const std::uint32_t now = lists_.capacity(cpu, 0);
+  if (idle) {
+    if (lists_.cached(cpu.value) != 0 || now > limits_.high) {
+      resize(cpu, std::min(now, limits_.high));
+    }
+  } else if (misses != 0 && overflows != 0) {
+    // It ran dry and over: it would have kept what it gave away.
+    if (now + cluster <= limits_.high_max &&
+        granted_ + cluster + std::uint64_t{depot_.capacity()} * cluster <= limits_.total) {
+      granted_ += cluster;
+      lists_.set_capacity(cpu, 0, now + cluster);  // its CPU takes it over at the next spill
+    }
+  } else if (now > limits_.high && (misses != 0 || overflows != 0)) {
+    resize(cpu, limits_.high);  // one way only: what it holds cools down
+  }
+}
+
+// At once, from afar: the list ends empty, with another capacity.
+void CachedZone::resize(CpuId cpu, std::uint32_t capacity) noexcept {
+  if (lists_.stop(cpu).failed()) {
+    return;
+  }
+  harvest(cpu);
+  const std::uint32_t before = lists_.capacity(cpu, 0);
+  lists_.set_capacity(cpu, 0, capacity);
+  granted_ = granted_ + lists_.capacity(cpu, 0) - before;
+  lists_.start(cpu);
+}
+
+// ---- the end of a zone ----
 
 std::uint64_t CachedZone::retire() noexcept {
   std::uint64_t out = 0;
   {
     const ThreadMark mark;
     const LockGuard guard{shortage_lock_};
-    enter_shortage();
-    out = zone_.managed().value - zone_.exact_free_pages();
     retired_.store(true, memory_order_relaxed);
+    static_cast<void>(enter_shortage());
+    drain_depot(depot_.bodies());
+    out = zone_.managed().value - zone_.exact_free_pages();
   }
   if (!detached()) {
     maybe_close();
@@ -347,8 +866,13 @@ void CachedZone::maybe_close() noexcept {
   {
     const ThreadMark mark;
     const LockGuard guard{shortage_lock_};
-    // Retired and all home is seen by exactly one: close() ends the retirement.
-    if (!retired_.load(memory_order_relaxed) || zone_.exact_free_pages() != zone_.managed().value) {
+    if (!retired_.load(memory_order_relaxed)) {
+      return;  // seen by exactly one: close() ends the retirement
+    }
+    drain_depot(depot_.bodies());
+    // A carrier may have given its pages already and still be inside the lists' memory: it comes by
+    // here when it is done.
+    if (zone_.exact_free_pages() != zone_.managed().value || carriers() != 0) {
       return;
     }
     close();
@@ -367,8 +891,11 @@ void CachedZone::close() noexcept {
   pieces_.clear();
   delete std::exchange(source_, nullptr);
   lists_.close();
+  depot_.close();
   retired_.store(false, memory_order_relaxed);
 }
+
+// ---- looking ----
 
 CachedZone::Census CachedZone::census() noexcept {
   Census census;
@@ -376,56 +903,80 @@ CachedZone::Census CachedZone::census() noexcept {
   for (std::uint32_t cpu = 0; cpu < lists_.count(); ++cpu) {
     census.lists += lists_.cached(cpu);
   }
-  for (const Hand& hand : hands_) {
-    census.hands += hand.frame_count();
-  }
+  census.depot = depot_.frames();
   census.engine = zone_.exact_free_pages();
   return census;
 }
 
 PercpuCounterValues CachedZone::percpu_counters() const noexcept {
-  PercpuCounterValues sum;
+  PercpuCounterValues sum = values_of(lists_.common_block().counters);
   for (std::uint32_t cpu = 0; cpu < lists_.count(); ++cpu) {
     sum += lists_.counters(cpu);
   }
   return sum;
 }
 
+// ---- fork ----
+
 bool CachedZone::try_lock_for_fork() noexcept {
   if (!shortage_lock_.try_lock()) {
     return false;
   }
-  if (!lists_.try_lock_for_fork()) {
-    shortage_lock_.unlock();
-    return false;
+  // The child gets a copy that is made while other threads run: everything they may change must be
+  // at rest. Lists are stopped; carriers are waited for, for a while, and new ones leave the depot
+  // alone.
+  const bool running = !in_shortage();
+  if (running) {
+    stopped_.store(true, memory_order_seq_cst);  // pairs: Carry seq_cst
+    if (lists_.stop_all(false).failed()) {
+      stopped_.store(false, memory_order_relaxed);
+      shortage_lock_.unlock();
+      return false;
+    }
   }
+  for (std::uint32_t spin = 0; carriers() != 0; ++spin) {
+    if (spin == kForkPatience) {
+      if (running) {
+        lists_.start_all();
+        stopped_.store(false, memory_order_relaxed);
+      }
+      shortage_lock_.unlock();
+      return false;
+    }
+    wait_a_little(spin);
+  }
+  frozen_ = running;
   zone_.lock_for_fork();  // its holder is marked and waits for nothing
   return true;
 }
 
 void CachedZone::unlock_in_parent() noexcept {
   zone_.unlock_after_fork();
-  lists_.unlock_after_fork();
+  if (frozen_) {
+    frozen_ = false;
+    lists_.start_all();
+    stopped_.store(false, memory_order_relaxed);
+  }
   shortage_lock_.unlock();
 }
 
+void CachedZone::detach() noexcept {
+  detached_.store(true, memory_order_relaxed);
+  lists_.disown();
+  static bool told = false;
+  notice_once(told, "forked from a signal handler inside weir: its zones are not usable in this child");
+}
+
 void CachedZone::unlock_in_child() noexcept {
+  lists_.forget_holders();
+  waiters_.store(0, memory_order_relaxed);  // those threads do not exist here
   unlock_in_parent();
-  // Threads that carried pages do not exist here.
-  for (Hand& hand : hands_) {
-    if (!hand.empty()) {
-      zone_.give_hand(hand);
-    }
-    hand.busy.store(false, memory_order_relaxed);
-  }
-  hands_in_use_.store(0, memory_order_relaxed);
-  waiters_.store(0, memory_order_relaxed);
   const bool shared = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
     return piece.extent.source == SourceKind::memfd;
   });
   if (shared) {
     // The frames are the parent's as well, the books are not: hands off.
-    enter_shortage();
+    static_cast<void>(enter_shortage());
     detached_.store(true, memory_order_relaxed);
     static bool told = false;
     notice_once(told, "zones on shared memory are not usable in a forked child");

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: MIT
-// percpu/cached_zone.hpp — a zone behind its per-CPU lists: the fast paths, refill, spill, drain and
-// shortage. Calls zone, percpu/page_lists. Works on indexes and order; references are the page
-// layer's.
+// percpu/cached_zone.hpp — a zone behind its per-CPU lists and its depot: the fast paths, refill,
+// spill, drain and shortage. Calls zone, percpu/page_lists. Knows pages by index and order, single
+// frames also by descriptor; references are the page layer's.
+//
+//   engine  <->  depot  <->  list of this CPU  <->  user        a cluster at a time but for the last
+//
+// A list that runs dry takes a cluster from the depot, one that runs over gives its oldest cluster
+// there; a bulk of a whole cluster that the list cannot serve is the depot's cluster itself. The
+// engine is asked when the depot is empty, and given to when it is full. So a steady flow from one CPU
+// to another passes the depot and never the zone's lock.
 //
 // Shortage. "Refused" means that no suitable block was free anywhere. Looking into one list after
 // another cannot show that, because pages move meanwhile. So a request that finds nothing stops all
-// lists, takes what is in them into the engine and leaves them stopped: every later free reaches the
-// engine, where it is found under one lock. Pages that threads carry between engine and list lie in
-// hands, which are counted; a refusal waits until no hand is in use. Lists start again when enough is
-// free and nobody waits.
+// lists with one fence, takes what is in them and in the depot into the engine and leaves them
+// stopped: every later free reaches the engine, where it is found under one lock. Slow paths that may
+// carry pages are counted, each on the CPU where it began; a refusal waits until none is under way.
+// Lists start again when enough is free and nobody waits, a millisecond later at the earliest: so
+// exhaustion costs at most a fence each millisecond.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,6 +30,7 @@
 #include "weir/base/result.hpp"
 #include "weir/os/options.hpp"
 #include "weir/percpu/page_lists.hpp"
+#include "weir/zone/depot.hpp"
 #include "weir/zone/frame_table.hpp"
 #include "weir/zone/zone.hpp"
 
@@ -50,33 +60,65 @@ class CachedZone {
              const Options& options, std::uint32_t lists, std::uint32_t cpus);
 
   // One block, or kNoPage. Any thread, async-signal-safe.
-  [[nodiscard]] WEIR_HOT PageIndex alloc(Order order, TakeRights rights) noexcept {
+  [[nodiscard]] PageIndex alloc(Order order, TakeRights rights) noexcept {
     const PageIndex page = lists_.pop(kListOfOrder[order.value]);
-    if (is_page(page)) [[likely]] {
-      return page;
-    }
-    return alloc_slow(order, rights, page);
+    return is_page(page) ? page : alloc_slow(order, rights);
   }
+  // What is left to try when the list had nothing.
+  [[nodiscard]] WEIR_COLD PageIndex alloc_slow(Order order, TakeRights rights) noexcept;
 
   // Takes back a block. Any thread, async-signal-safe, never fails.
-  WEIR_HOT void free(PageIndex page, Order order) noexcept {
-    if (!lists_.push(kListOfOrder[order.value], page)) [[unlikely]] {
+  void free(PageIndex page, Order order) noexcept {
+    if (!lists_.push(kListOfOrder[order.value], page)) {
       free_slow(page, order);
     }
   }
+  WEIR_COLD void free_slow(PageIndex page, Order order) noexcept;
 
   // The same past the lists: a page of the reserve is for those with the right alone, and whoever
   // pops a list is not asked for one.
   void free_to_engine(PageIndex page, Order order) noexcept;
 
   // Up to n single frames; fewer only when no more were free.
-  std::size_t alloc_bulk(PageIndex* out, std::size_t n, TakeRights rights) noexcept;
+  [[nodiscard]] WEIR_HOT std::size_t alloc_bulk(Page** out, std::size_t n,
+                                                TakeRights rights) noexcept {
+    std::size_t got = 0;
+    while (got < n) {
+      const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, kClusterFrames));
+      if (!lists_.pop_exactly(out + got, want)) [[unlikely]] {
+        return got + alloc_bulk_slow(out + got, n - got, rights);
+      }
+      got += want;
+    }
+    return n;
+  }
+  WEIR_HOT void free_bulk(Page* const* pages, std::size_t n) noexcept {
+    while (n != 0) {
+      const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(n, kClusterFrames));
+      if (!lists_.push_exactly(pages, part)) [[unlikely]] {
+        free_bulk_slow(pages, n);
+        return;
+      }
+      pages += part;
+      n -= part;
+    }
+  }
+  // The same by index.
+  [[nodiscard]] std::size_t alloc_bulk(PageIndex* out, std::size_t n, TakeRights rights) noexcept;
   void free_bulk(const PageIndex* pages, std::size_t n) noexcept;
+  // n single frames or none. Refused only if fewer than n were free at one moment: nobody loses to
+  // another such request that is refused as well.
+  [[nodiscard]] bool alloc_exactly(Page** out, std::size_t n, TakeRights rights) noexcept;
 
-  // Empties the lists of one CPU or of all into the engine, without the help of the threads there.
-  // too_large: no such CPU; would_block: called from a signal handler inside a list or lock.
+  // Empties the lists of one CPU, or of all and the depot, into the engine, without the help of the
+  // threads there. too_large: no such CPU; would_block: called from a signal handler inside a list or
+  // lock; the system's error when it refuses the fence: then nothing was drained.
   Error drain(CpuId cpu) noexcept;
   Error drain_all() noexcept;
+  // Housekeeping, to be called now and then (every 10 to 1000 ms) by anybody, or by nobody: gives
+  // capacity to lists that ran both dry and over since the last tick, takes it from others, empties
+  // lists that nobody used, and merges clusters that lay in the depot all the time.
+  void tick() noexcept;
 
   // The owner has gone: the zone closes as soon as all its pages are home, perhaps at once.
   // Returns the frames still out.
@@ -93,9 +135,16 @@ class CachedZone {
   [[nodiscard]] Zone& zone() noexcept { return zone_; }
   [[nodiscard]] const Zone& zone() const noexcept { return zone_; }
   [[nodiscard]] PageLists& lists() noexcept { return lists_; }
+  [[nodiscard]] Depot& depot() noexcept { return depot_; }
+  [[nodiscard]] const Depot& depot() const noexcept { return depot_; }
+  // Free for whoever asks without draining: in the engine and in whole clusters of the depot.
+  [[nodiscard]] std::uint64_t free_pages() const noexcept {
+    return zone_.free_pages() + depot_.frames();
+  }
   [[nodiscard]] const PageLists& lists() const noexcept { return lists_; }
   [[nodiscard]] const std::vector<Piece>& pieces() const noexcept { return pieces_; }
   [[nodiscard]] bool in_shortage() const noexcept { return stopped_.load(memory_order_relaxed); }
+  [[nodiscard]] const CacheLimits& limits() const noexcept { return limits_; }
   // A shared mapping inherited through fork: not ours to hand out.
   [[nodiscard]] bool detached() const noexcept { return detached_.load(memory_order_relaxed); }
 
@@ -103,11 +152,11 @@ class CachedZone {
   struct Census {
     std::uint64_t managed = 0;
     std::uint64_t engine = 0;
+    std::uint64_t depot = 0;
     std::uint64_t lists = 0;
-    std::uint64_t hands = 0;
     // While pages move a frame may be seen in two places, or in none.
     [[nodiscard]] std::uint64_t out() const noexcept {
-      const std::uint64_t inside = engine + lists + hands;
+      const std::uint64_t inside = engine + depot + lists;
       return inside < managed ? managed - inside : 0;
     }
   };
@@ -119,23 +168,48 @@ class CachedZone {
   [[nodiscard]] bool try_lock_for_fork() noexcept;
   void unlock_in_parent() noexcept;
   void unlock_in_child() noexcept;
+  // In a child that was forked without them: the zone serves no more.
+  void detach() noexcept;
 
  private:
-  WEIR_COLD PageIndex alloc_slow(Order order, TakeRights rights, PageIndex why) noexcept;
-  WEIR_COLD void free_slow(PageIndex page, Order order) noexcept;
+  // A slow path that may hold pages which are neither in engine, depot, list nor in a user's hands.
+  class Carry;
+  class DrainerCarry;
+  class NeverQuiet;
+  class Quiet;
+
+  PageIndex refill(unsigned list, bool nested) noexcept;
+  PageIndex refill_from_depot() noexcept;
+  PageIndex refill_from_engine(unsigned list) noexcept;
+  void spill(unsigned list, bool nested) noexcept;
+  bool spill_into_depot(bool nested) noexcept;
   PageIndex alloc_in_shortage(Order order, TakeRights rights) noexcept;
-  // shortage_lock_ held, which is taken only by callers that are not inside a list: a drainer holds
-  // it while it waits for lists.
-  void harvest(std::uint32_t cpu, bool stop) noexcept;
-  void enter_shortage() noexcept;
+  WEIR_COLD std::size_t alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept;
+  WEIR_COLD void free_bulk_slow(Page* const* pages, std::size_t n) noexcept;
+  std::uint32_t take_cluster(Page** out, TakeRights rights) noexcept;
+  bool give_cluster(Page* const* pages) noexcept;
+  [[nodiscard]] bool may_list(unsigned list) const noexcept;
+  void start_here() noexcept;
+  [[nodiscard]] std::uint32_t shard_here() const noexcept;
+  [[nodiscard]] std::uint64_t carriers() const noexcept;
+  void give_to_engine(const PageIndex* pages, std::uint32_t n, Order order, bool nested) noexcept;
+
+  // shortage_lock_ held: it is the drainer's lock of the lists as well. Taken only by callers that
+  // are not inside a list.
+  void harvest(CpuId cpu) noexcept;
+  void harvest_all() noexcept;
+  void drain_depot(std::uint32_t most) noexcept;
+  Error enter_shortage() noexcept;
+  void merge(ClusterId id, std::uint32_t n) noexcept;
+  void merge_oldest(std::uint32_t shard) noexcept;
+  void tune(CpuId cpu) noexcept;
+  void resize(CpuId cpu, std::uint32_t capacity) noexcept;
+  void settle() noexcept;
   void maybe_leave_shortage() noexcept;
   void maybe_close() noexcept;
   void close() noexcept;
 
-  [[nodiscard]] Hand* pick_up() noexcept;
-  void put_down(Hand& hand) noexcept;
-
-  static constexpr std::size_t kHands = 16;
+  static constexpr std::uint32_t kTickClusters = 1024;  // most clusters of the depot a tick looks at
 
   // Frames of the first piece << 32 | its first index, in one word: whoever reads it while the slot
   // changes owner sees one zone or the other. Read by every free; constant while open.
@@ -145,13 +219,15 @@ class CachedZone {
   FreeOrder0 free_order0_ = FreeOrder0::list;
   Atomic<std::uint64_t> leave_above_{0};  // frames free in the engine that end a shortage
 
+  CacheLimits limits_;  // constant while open
+  Depot depot_;
   Zone zone_;
-  Hand hands_[kHands];
-  Hand harvest_hand_;  // used under shortage_lock_
   alignas(kNoFalseSharing) Lock shortage_lock_;
   Atomic<bool> stopped_{true};        // written under shortage_lock_
+  Atomic<std::uint64_t> since_{0};    // ns: when the shortage was entered; as stopped_
   Atomic<std::uint32_t> waiters_{0};  // requests in alloc_in_shortage
-  Atomic<std::uint32_t> hands_in_use_{0};
+  std::uint64_t granted_ = 0;         // frames that started lists may hold; under shortage_lock_
+  bool frozen_ = false;               // around fork: the lists are stopped for its sake
   Atomic<bool> retired_{false};
   Atomic<bool> detached_{false};
   Source* source_ = nullptr;

@@ -46,12 +46,19 @@ namespace weir {
   return std::max<std::uint32_t>(cluster >> order, 1);
 }
 
-// Order-0 pages a list holds: what is asked, else the formula; 0 or at least two clusters.
+// Order-0 pages a list starts with: what is asked, else two clusters; never less than those. A list
+// that holds more makes a flow across CPUs slower: the pages cool down in it.
 [[nodiscard]] constexpr std::uint32_t list_high(PageCount managed, std::uint64_t lists,
                                                 std::uint64_t asked) noexcept {
   const std::uint64_t cluster = cluster_frames(managed, lists);
-  const std::uint64_t high = asked != 0 ? asked : pcp_high_min(managed, lists);
-  return static_cast<std::uint32_t>(std::clamp(high, 2 * cluster, kListCapacityMax));
+  return static_cast<std::uint32_t>(std::clamp(asked, 2 * cluster, kListCapacityMax));
+}
+
+// The most a list is ever given, by misses: the kernel's high_max within the ring.
+[[nodiscard]] constexpr std::uint32_t list_high_max(PageCount managed, std::uint64_t lists,
+                                                    std::uint64_t high) noexcept {
+  return static_cast<std::uint32_t>(
+      std::clamp(pcp_high_max(managed, lists), high, std::max(high, kListCapacityMax)));
 }
 
 // Blocks that the list of a higher order holds. Orders 1 to 3 get a quarter of `high` in frames,
@@ -69,9 +76,52 @@ namespace weir {
   }
   if (order == kPageblockOrderValue) {
     return static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(managed.value >> kPageblockOrderValue >> 3, 4 * lists) / lists);
+        std::min<std::uint64_t>(managed.value >> kPageblockOrderValue >> 3, 2 * lists) / lists);
   }
   return std::max(high >> (order + 2), 2 * blocks_per_move(order, cluster));
+}
+
+// How much lies outside the engine at most.
+struct CacheLimits {
+  std::uint32_t high = 0;            // order-0 pages a list starts with; 0: no lists
+  std::uint32_t high_max = 0;        // and the most it is ever given
+  std::uint32_t depot_clusters = 0;  // full clusters the depot keeps
+  std::uint64_t total = 0;           // frames of all lists and the depot together
+};
+
+// The depot: two clusters a list, or a thousandth of the zone where that is more, at most an 8th: what
+// lies there is unmerged. The total: that, the lists, and once more as much for lists that have earned
+// it; at most what the options say.
+[[nodiscard]] constexpr CacheLimits cache_limits(PageCount managed, std::uint64_t lists,
+                                                 bool lists_on, bool deferred, std::uint64_t high,
+                                                 std::uint64_t depot_frames,
+                                                 std::uint64_t cached) noexcept {
+  CacheLimits limits;
+  if (!lists_on || cached == 0) {
+    return limits;
+  }
+  const std::uint64_t cluster = cluster_frames(managed, lists);
+  limits.high = list_high(managed, lists, high);
+  limits.high_max = list_high_max(managed, lists, limits.high);
+  std::uint64_t share = 0;  // of one CPU's lists
+  for (unsigned order = 0; order <= kMaxOrderValue; ++order) {
+    if (order < kSmallListOrders || order == kPageblockOrderValue) {
+      share += std::uint64_t{list_capacity(order, managed, lists, limits.high)} << order;
+    }
+  }
+  std::uint64_t clusters = 0;
+  if (deferred) {
+    clusters = depot_frames != 0 ? depot_frames / cluster
+                                 : std::min(std::max(2 * lists, managed.value / 1000 / cluster),
+                                            managed.value / 8 / cluster);
+  }
+  const std::uint64_t wanted = share * lists + 2 * clusters * cluster;
+  limits.total = std::min(cached, wanted);
+  // A cap too small for all: the lists come first, down to what they start with.
+  const std::uint64_t left = limits.total > share * lists ? limits.total - share * lists : 0;
+  limits.depot_clusters = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>({clusters, left / cluster, kDepotClustersMax}));
+  return limits;
 }
 
 }  // namespace weir

@@ -1,31 +1,121 @@
 // SPDX-License-Identifier: MIT
 #include "weir/percpu/page_lists.hpp"
 
-#include <algorithm>
-#include <bit>
 #include <new>
 
 #include "weir/base/check.hpp"
+#include "weir/os/fence.hpp"
 #include "weir/os/memory.hpp"
+#include "weir/os/topology.hpp"
 
 namespace weir {
+namespace {
+
+namespace rseq = arch::rseq;
+
+// Calls visit.template operator()<list>() for the list with this number.
+template <class Visit>
+auto for_list(unsigned list, Visit visit) noexcept {
+  switch (list) {
+    case 0:
+      return visit.template operator()<0>();
+    case 1:
+      return visit.template operator()<1>();
+    case 2:
+      return visit.template operator()<2>();
+    case 3:
+      return visit.template operator()<3>();
+    case 4:
+      return visit.template operator()<4>();
+    default:
+      return visit.template operator()<5>();
+  }
+}
+
+CpuBlock& block_at(std::byte* at) noexcept {
+  return *std::launder(reinterpret_cast<CpuBlock*>(at));
+}
+
+Bounds bounds_of(const ListHead& head) noexcept {
+  return {head.bounds.load(memory_order_relaxed)};
+}
+
+// Room below an end, of a list whose words may be read at different moments.
+std::uint32_t room_below(std::uint32_t end, std::uint32_t top) noexcept {
+  return end > top ? end - top : 0;
+}
+
+std::uint32_t place_of(std::uint32_t position, unsigned list) noexcept {
+  return position & (kRingPlaces[list] - 1);
+}
+
+// ---- the locked form: the same steps on the same words, by whoever holds the CPU's lock ----
+
+std::uint32_t locked_pop(CpuBlock& block, unsigned list, Page** out, std::uint32_t n) noexcept {
+  ListHead& head = block.lists[list];
+  const Bounds bounds = bounds_of(head);
+  const std::uint64_t word = head.word.load(memory_order_relaxed);
+  const std::uint32_t top = head.top();
+  const std::uint32_t take = std::min(n, room_below(top, bounds.floor()));
+  Page** ring = block.ring(list);
+  for (std::uint32_t i = 0; i < take; ++i) {
+    out[i] = ring[place_of(top - take + i, list)];  // the hottest last, as sections do
+  }
+  if (take != 0) {  // a stopped list's word is its drainer's
+    head.word.store(word + std::uint64_t{take} * arch::kPopStep, memory_order_relaxed);
+  }
+  return take;
+}
+
+// Pushes pages from the front while they fit below `end`.
+std::uint32_t locked_push(CpuBlock& block, unsigned list, std::uint32_t end, Page* const* pages,
+                          std::uint32_t n) noexcept {
+  ListHead& head = block.lists[list];
+  const std::uint64_t word = head.word.load(memory_order_relaxed);
+  const std::uint32_t top = head.top();
+  const std::uint32_t put = std::min(n, room_below(end, top));
+  Page** ring = block.ring(list);
+  for (std::uint32_t i = 0; i < put; ++i) {
+    ring[place_of(top + i, list)] = pages[i];
+  }
+  if (put != 0) {
+    head.word.store(word + put, memory_order_relaxed);
+  }
+  return put;
+}
+
+std::uint32_t locked_spill(CpuBlock& block, unsigned list, PageIndex* out,
+                           std::uint32_t n) noexcept {
+  ListHead& head = block.lists[list];
+  Bounds bounds = bounds_of(head);
+  const std::uint32_t top = head.top();
+  if (!bounds.running() || top < bounds.ceil()) {
+    return 0;
+  }
+  const std::uint32_t take = std::min(n, room_below(top, bounds.floor()));
+  Page** ring = block.ring(list);
+  for (std::uint32_t i = 0; i < take; ++i) {
+    out[i] = index_of(ring[place_of(bounds.floor() + i, list)]);
+  }
+  bounds = bounds.moved_up(take);
+  if (bounds.floor() >= kRingPlaces[list]) {
+    bounds = bounds.moved_down(kRingPlaces[list]);
+    head.word.store(head.word.load(memory_order_relaxed) - kRingPlaces[list],
+                    memory_order_relaxed);
+  }
+  head.bounds.store(bounds.word, memory_order_relaxed);
+  return take;
+}
+
+}  // namespace
 
 Error PageLists::open(PageCount managed, std::uint32_t lists, std::uint32_t high, bool push_order0,
                       std::uint32_t cpus) {
   const std::uint32_t sharers = cpus != 0 ? cpus : lists;
-  // Rings of a CPU lie behind one another and start on a line of their own.
-  std::uint64_t ring_entries = 0;
-  std::array<std::uint32_t, kListOrders> sizes{};
-  std::array<std::uint32_t, kListOrders> capacities{};
-  for (unsigned list = 0; list < kListOrders; ++list) {
-    capacities[list] =
-        high == 0 ? 0 : list_capacity(order_of_list(list).value, managed, sharers, high);
-    sizes[list] = capacities[list] == 0 ? 0 : std::bit_ceil(capacities[list]);
-    ring_entries += align_up<std::uint64_t>(sizes[list], kNoFalseSharing / sizeof(PageIndex));
-  }
-  const std::uint64_t block_bytes = sizeof(CpuBlock) * (std::uint64_t{lists} + 1);
-  const std::uint64_t ring_bytes = ring_entries * sizeof(PageIndex);
-  const Bytes size{align_up<std::uint64_t>(block_bytes + ring_bytes * lists, kFrameBytes)};
+  // A section finds the block of any CPU the kernel may name, started or not; and those of -1 and -2.
+  const std::uint64_t span = (std::max(lists, kernel_cpu_limit()) + 2) * arch::kBlockBytes;
+  form_ = list_mode().form;
+  const Bytes size{form_ == ListForm::rseq || !kHasRseq ? span : 2 * span};
   Memory& memory = system_memory();
   Result<std::byte*> base = memory.reserve(size, Bytes{kFrameBytes});
   if (!base) {
@@ -35,27 +125,24 @@ Error PageLists::open(PageCount managed, std::uint32_t lists, std::uint32_t high
     memory.release(*base, size);
     return error;
   }
+  // A huge page would make all blocks it covers resident for the sake of one.
+  static_cast<void>(memory.advise_huge(*base, size, false));
   memory_ = *base;
   memory_size_ = size;
-  blocks_ = reinterpret_cast<CpuBlock*>(*base);
+  blocks_ = *base + 2 * arch::kBlockBytes;
+  section_blocks_ = *base + (size.value - span) + 2 * arch::kBlockBytes;
   lists_ = lists;
   cluster_ = cluster_frames(managed, sharers);
   push_order0_ = push_order0;
-  auto* ring = reinterpret_cast<PageIndex*>(*base + block_bytes);
-  for (std::uint32_t cpu = 0; cpu <= lists; ++cpu) {
-    auto* block = new (blocks_ + cpu) CpuBlock;
-    if (cpu == lists) {
-      break;  // the block of unknown CPUs has no rings
-    }
-    for (unsigned list = 0; list < kListOrders; ++list) {
-      if (sizes[list] == 0) {
-        continue;
-      }
-      block->lists[list].ring = ring;
-      block->lists[list].mask = sizes[list] - 1;
-      block->lists[list].capacity = capacities[list];
-      ring += align_up<std::uint64_t>(sizes[list], kNoFalseSharing / sizeof(PageIndex));
-    }
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    const std::uint32_t wanted =
+        high == 0 || form_ == ListForm::off
+            ? 0
+            : list_capacity(order_of_list(list).value, managed, sharers, high);
+    capacities_[list] = std::min(wanted, kRingPlaces[list]);
+  }
+  for (Atomic<std::uint64_t>& word : started_) {
+    word.store(0, memory_order_relaxed);
   }
   return kOk;
 }
@@ -66,174 +153,693 @@ void PageLists::close() noexcept {
   }
   memory_ = nullptr;
   blocks_ = nullptr;
+  section_blocks_ = nullptr;
+  memory_size_ = Bytes{0};
   lists_ = 0;
+  capacities_ = {};
 }
 
-std::uint32_t PageLists::pop_batch(PageIndex* out, std::uint32_t n) noexcept {
-  CpuBlock& block = here();
-  if (!block.lock.try_lock()) [[unlikely]] {
-    return 0;
+// ---- which way ----
+
+PageLists::Way PageLists::way() const noexcept {
+  if (kTestHooks && t_fake_cpu >= 0) {
+    return Way::lock;
   }
-  PageRing& ring = block.lists[0];
-  const std::uint32_t take = std::min(n, ring.count());
-  for (std::uint32_t i = 0; i < take; ++i) {
-    out[i] = ring.ring[--ring.top & ring.mask];
+  switch (form_) {
+    case ListForm::rseq:
+      return Way::section;
+    case ListForm::locked:
+      return Way::lock;
+    case ListForm::off:
+      break;
   }
-  block.counters.pops.add(take);
-  block.lock.unlock();
-  return take;
+  return Way::none;
 }
 
-std::uint32_t PageLists::push_batch(const PageIndex* pages, std::uint32_t n) noexcept {
-  CpuBlock& block = here();
-  if (fails(Failpoint::list_push) || !block.lock.try_lock()) [[unlikely]] {
-    return 0;
-  }
-  PageRing& ring = block.lists[0];
-  const std::uint32_t put = std::min(n, ring.push_room());
-  for (std::uint32_t i = 0; i < put; ++i) {
-    ring.ring[ring.top++ & ring.mask] = pages[i];
-  }
-  block.counters.pushes.add(put);
-  block.lock.unlock();
-  return put;
+bool PageLists::known_to_kernel() const noexcept {
+  return rseq_area::thread_registered() || rseq_area::register_thread();
 }
 
-void PageLists::refill_from(Hand& hand, unsigned list) noexcept {
-  CpuBlock& block = here();
-  if (fails(Failpoint::list_push) || !block.lock.try_lock()) [[unlikely]] {
-    return;
-  }
-  PageRing& ring = block.lists[list];
-  const std::uint32_t put = std::min(hand.size(), ring.refill_room());
-  for (std::uint32_t i = 0; i < put; ++i) {
-    ring.ring[ring.top++ & ring.mask] = hand.frames[hand.begin + i];
-  }
-  hand.begin += put;
-  block.counters.refills.add(1);
-  block.counters.refilled.add(std::uint64_t{put} << Order{hand.order}.value);
-  block.lock.unlock();
+CpuId PageLists::cpu_here() const noexcept {
+  const CpuId cpu = current_cpu();
+  return cpu.value < lists_ ? cpu : kNoCpu;
 }
 
-namespace {
-
-// The n oldest pages of a ring into a hand. The list's lock is held.
-void take_oldest(PageRing& ring, Hand& hand, Order order, std::uint32_t n) noexcept {
-  for (std::uint32_t i = 0; i < n; ++i) {
-    hand.frames[i] = ring.ring[(ring.floor + i) & ring.mask];
-  }
-  ring.floor += n;
-  hand.order = order;
-  hand.begin = 0;
-  hand.end = n;
+CpuBlock& PageLists::block_here() const noexcept {
+  const CpuId cpu = cpu_here();
+  return block(cpu == kNoCpu ? kCommon : cpu.value);
 }
 
-}  // namespace
-
-void PageLists::run(PageRing& ring, unsigned list) const noexcept {
-  ring.limit = ring.floor + ring.capacity;
-  ring.ceil = list == 0 && !push_order0_ ? ring.floor : ring.limit;
+CpuBlock& PageLists::counted_block_here() const noexcept {
+  const CpuId cpu = cpu_here();
+  return block(is_started(cpu) ? cpu.value : kCommon);
 }
 
-void PageLists::spill_into(Hand& hand, unsigned list, std::uint32_t n) noexcept {
-  WEIR_ASSERT(hand.empty(), "PageLists: spill into an empty hand");
-  CpuBlock& block = here();
-  if (!block.lock.try_lock()) [[unlikely]] {
-    return;
+bool PageLists::usable_here() const noexcept {
+  switch (way()) {
+    case Way::section:
+      return known_to_kernel();
+    case Way::lock:
+      return is_started(cpu_here());
+    case Way::none:
+      break;
   }
-  PageRing& ring = block.lists[list];
-  // A list that is being stopped is full too, but its drainer alone may start it again.
-  const bool running = ring.limit != ring.floor;
-  if (running && ring.push_room() == 0 && ring.count() != 0) {
-    take_oldest(ring, hand, order_of_list(list), std::min(n, ring.count()));
-    run(ring, list);
-    block.counters.spills.add(1);
-    block.counters.spilled.add(hand.frame_count());
-  }
-  block.lock.unlock();
+  return false;
 }
 
-bool PageLists::harvest(std::uint32_t cpu, bool stop, Hand& hand) noexcept {
-  WEIR_ASSERT(hand.empty(), "PageLists: harvest into an empty hand");
-  CpuBlock& block = blocks_[cpu];
-  if (!block.lock.lock()) {
-    return false;
-  }
-  for (unsigned list = 0; list < kListOrders; ++list) {
-    PageRing& ring = block.lists[list];
-    if (ring.capacity == 0) {
-      continue;
-    }
-    if (hand.empty() && ring.count() != 0) {
-      const Order order = order_of_list(list);
-      take_oldest(ring, hand, order,
-                  std::min(blocks_per_move(order.value, cluster_), ring.count()));
-      block.counters.drained.add(std::uint64_t{hand.size()} << order.value);
-      if (!stop) {
-        // A stopped list is empty: this one runs.
-        run(ring, list);
-      }
-    }
-    if (stop) {
-      // What is still inside leaves in the next rounds. Until then it may be popped; nothing
-      // comes in any more.
-      ring.ceil = ring.floor;
-      ring.limit = ring.floor;
-    }
-  }
-  block.lock.unlock();
-  return true;
-}
-
-bool PageLists::caller_inside() const noexcept {
-  return std::any_of(blocks_, blocks_ + lists_,
-                     [](const CpuBlock& block) { return block.lock.held_by_caller(); });
-}
-
-bool PageLists::start() noexcept {
-  if (caller_inside()) {
-    return false;
-  }
-  for (std::uint32_t cpu = 0; cpu < lists_; ++cpu) {
-    CpuBlock& block = blocks_[cpu];
-    static_cast<void>(block.lock.lock());
-    for (unsigned list = 0; list < kListOrders; ++list) {
-      run(block.lists[list], list);
-    }
-    block.lock.unlock();
-  }
-  return true;
-}
-
-std::uint64_t PageLists::cached(std::uint32_t cpu) const noexcept {
-  CpuBlock& block = blocks_[cpu];
-  if (!block.lock.lock()) {
-    return 0;
-  }
+std::uint64_t PageLists::frames_at_start() const noexcept {
   std::uint64_t frames = 0;
   for (unsigned list = 0; list < kListOrders; ++list) {
-    frames += std::uint64_t{block.lists[list].count()} << order_of_list(list).value;
+    frames += std::uint64_t{capacities_[list]} << order_of_list(list).value;
   }
-  block.lock.unlock();
   return frames;
 }
 
-bool PageLists::try_lock_for_fork() noexcept {
-  for (std::uint32_t cpu = 0; cpu < lists_; ++cpu) {
-    if (!blocks_[cpu].lock.lock_soon()) {
-      while (cpu != 0) {
-        blocks_[--cpu].lock.unlock();
+CpuBlock* PageLists::locked_here() const noexcept {
+  const CpuId cpu = cpu_here();
+  if (cpu == kNoCpu || !is_started(cpu)) {
+    return nullptr;
+  }
+  CpuBlock& here = block(cpu.value);
+  return here.lock.try_lock() ? &here : nullptr;
+}
+
+bool PageLists::started_here() const noexcept {
+  const CpuId cpu = cpu_here();
+  return cpu == kNoCpu || is_started(cpu);
+}
+
+// ---- users ----
+
+Page* PageLists::pop_slow(unsigned list) noexcept {
+  Page* page = nullptr;
+  switch (way()) {
+    case Way::section:
+      if (rseq_area::thread_registered() || !known_to_kernel()) {
+        break;  // the section has been there; or there is none for this thread
       }
-      return false;
+      for_list(list, [&]<unsigned kList>() noexcept {
+        if (!pop_fast<kList>(section_blocks_, page)) {
+          page = nullptr;
+        }
+      });
+      break;
+    case Way::lock:
+      if (CpuBlock* block = locked_here()) {
+        static_cast<void>(locked_pop(*block, list, &page, 1));
+        block->lock.unlock();
+      }
+      break;
+    case Way::none:
+      break;
+  }
+  return page;
+}
+
+bool PageLists::push_slow(unsigned list, Page* page) noexcept {
+  if (fails(Failpoint::list_push)) {
+    return false;
+  }
+  switch (way()) {
+    case Way::section:
+      // Also once more for a thread that is known: a spill may have made room since.
+      return known_to_kernel() && for_list(list, [&]<unsigned kList>() noexcept {
+               return rseq::push<ListPlaceOf<kList>>(blocks_, rseq_area::g_offset, page);
+             });
+    case Way::lock:
+      if (CpuBlock* block = locked_here()) {
+        const std::uint32_t put =
+            locked_push(*block, list, bounds_of(block->lists[list]).ceil(), &page, 1);
+        block->lock.unlock();
+        return put != 0;
+      }
+      break;
+    case Way::none:
+      break;
+  }
+  return false;
+}
+
+PageIndex PageLists::pop(unsigned list) noexcept {
+  Page* page = nullptr;
+  const bool taken = for_list(
+      list, [&]<unsigned kList>() noexcept { return pop_fast<kList>(section_blocks_, page); });
+  if (!taken) {
+    page = pop_slow(list);
+  }
+  return page != nullptr ? index_of(page) : kNoPage;
+}
+
+bool PageLists::push(unsigned list, PageIndex page) noexcept {
+  const bool put = for_list(list, [&]<unsigned kList>() noexcept {
+    return push_fast<kList>(section_blocks_, page_at(page));
+  });
+  return put || push_slow(list, page_at(page));
+}
+
+bool PageLists::pop_all(Page** out, std::uint32_t n) noexcept {
+  switch (way()) {
+    case Way::section:
+      return known_to_kernel() && pop_exactly(out, n);
+    case Way::lock:
+      if (CpuBlock* block = locked_here()) {
+        const ListHead& head = block->lists[0];
+        const bool enough = room_below(head.top(), bounds_of(head).floor()) >= n;
+        const bool taken = enough && locked_pop(*block, 0, out, n) == n;
+        block->lock.unlock();
+        return taken;
+      }
+      break;
+    case Way::none:
+      break;
+  }
+  return false;
+}
+
+std::uint32_t PageLists::pop_batch(Page** out, std::uint32_t n) noexcept {
+  switch (way()) {
+    case Way::section: {
+      if (!known_to_kernel()) {
+        return 0;
+      }
+      std::uint32_t done = 0;
+      // What is there now, up to the ring's end: two sections where it lies across. Others on this
+      // CPU may be quicker; whoever loses three times in a row has emptied the list with them.
+      for (std::uint32_t tries = 0; tries < 3 && done < n; ++tries) {
+        const ListHead& head = block_here().lists[0];
+        const Bounds bounds = bounds_of(head);
+        const std::uint32_t top = head.top();
+        const std::uint32_t to_wrap = place_of(top - 1, 0) + 1;
+        const std::uint32_t want =
+            std::min({n - done, room_below(top, bounds.floor()), to_wrap});
+        if (want == 0) {
+          break;
+        }
+        if (pop_exactly(out + done, want)) {
+          done += want;
+          tries = 0;
+        }
+      }
+      return done;
+    }
+    case Way::lock:
+      if (CpuBlock* block = locked_here()) {
+        const std::uint32_t take = locked_pop(*block, 0, out, n);
+        block->lock.unlock();
+        return take;
+      }
+      break;
+    case Way::none:
+      break;
+  }
+  return 0;
+}
+
+std::uint32_t PageLists::push_batch(Page* const* pages, std::uint32_t n) noexcept {
+  if (fails(Failpoint::list_push)) {
+    return 0;
+  }
+  switch (way()) {
+    case Way::section: {
+      if (!known_to_kernel()) {
+        return 0;
+      }
+      std::uint32_t done = 0;
+      for (std::uint32_t tries = 0; tries < 3 && done < n; ++tries) {
+        const ListHead& head = block_here().lists[0];
+        const std::uint32_t top = head.top();
+        const std::uint32_t to_wrap = kRingPlaces[0] - place_of(top, 0);
+        const std::uint32_t want =
+            std::min({n - done, room_below(bounds_of(head).ceil(), top), to_wrap});
+        if (want == 0) {
+          break;
+        }
+        if (rseq::push_many<ListPlaceOf<0>>(blocks_, rseq_area::g_offset,
+                                            reinterpret_cast<void* const*>(pages + done), want)) {
+          done += want;
+          tries = 0;
+        }
+      }
+      return done;
+    }
+    case Way::lock:
+      if (CpuBlock* block = locked_here()) {
+        const std::uint32_t put =
+            locked_push(*block, 0, bounds_of(block->lists[0]).ceil(), pages, n);
+        block->lock.unlock();
+        return put;
+      }
+      break;
+    case Way::none:
+      break;
+  }
+  return 0;
+}
+
+std::uint32_t PageLists::refill(unsigned list, const PageIndex* pages, std::uint32_t n) noexcept {
+  if (fails(Failpoint::list_push) || n == 0) {
+    return 0;
+  }
+  std::uint32_t done = 0;
+  switch (way()) {
+    case Way::section:
+      for (std::uint32_t tries = 0; tries < 3 && done < n && known_to_kernel(); ++tries) {
+        const ListHead& head = block_here().lists[list];
+        const std::uint32_t top = head.top();
+        const std::uint32_t to_wrap = kRingPlaces[list] - place_of(top, list);
+        const std::uint32_t want =
+            std::min({n - done, room_below(bounds_of(head).limit(), top), to_wrap});
+        if (want == 0) {
+          break;
+        }
+        std::byte* at = nullptr;
+        const bool put = for_list(list, [&]<unsigned kList>() noexcept {
+          return rseq::refill<ListPlaceOf<kList>>(blocks_, rseq_area::g_offset,
+                                                  &pages[n - done - want].value, want,
+                                                  frame_table::g_pages, at);
+        });
+        if (put) {
+          account_refill(block_at(at), list, want);
+          done += want;
+          tries = 0;
+        }
+      }
+      break;
+    case Way::lock:
+      if (CpuBlock* block = locked_here()) {
+        const ListHead& head = block->lists[list];
+        const std::uint32_t end = bounds_of(head).limit();
+        done = std::min(n, room_below(end, head.top()));
+        for (std::uint32_t i = n - done; i < n; ++i) {
+          Page* page = page_at(pages[i]);
+          static_cast<void>(locked_push(*block, list, end, &page, 1));
+        }
+        if (done != 0) {
+          account_refill(*block, list, done);
+        }
+        block->lock.unlock();
+      }
+      break;
+    case Way::none:
+      break;
+  }
+  return done;
+}
+
+std::uint32_t PageLists::spill(unsigned list, PageIndex* out, std::uint32_t n) noexcept {
+  switch (way()) {
+    case Way::section:
+      for (std::uint32_t tries = 0; tries < 3 && known_to_kernel(); ++tries) {
+        const ListHead& head = block_here().lists[list];
+        const Bounds bounds = bounds_of(head);
+        const std::uint32_t top = head.top();
+        if (!bounds.running() || top < bounds.ceil()) {
+          break;
+        }
+        // Floors move by whole clusters, so that one lies across the ring's end only after a drain.
+        const std::uint32_t to_wrap = kRingPlaces[list] - place_of(bounds.floor(), list);
+        const std::uint32_t want = std::min({n, room_below(top, bounds.floor()), to_wrap});
+        if (want == 0) {
+          break;
+        }
+        std::byte* at = nullptr;
+        const bool taken = for_list(list, [&]<unsigned kList>() noexcept {
+          return rseq::spill<ListPlaceOf<kList>>(blocks_, rseq_area::g_offset, &out->value, want,
+                                                 frame_table::g_pages, at);
+        });
+        if (taken) {
+          account_spill(block_at(at), list, want);
+          return want;
+        }
+      }
+      break;
+    case Way::lock:
+      if (CpuBlock* block = locked_here()) {
+        const std::uint32_t take = locked_spill(*block, list, out, n);
+        if (take != 0) {
+          account_spill(*block, list, take);
+        }
+        block->lock.unlock();
+        return take;
+      }
+      break;
+    case Way::none:
+      break;
+  }
+  return 0;
+}
+
+void PageLists::account_refill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept {
+  ListHead& head = block.lists[list];
+  head.moved.fetch_add(n, memory_order_relaxed);
+  head.misses.fetch_add(1, memory_order_relaxed);
+  block.counters.refills.add_shared(1);
+  block.counters.refilled.add_shared(std::uint64_t{n} << order_of_list(list).value);
+}
+
+void PageLists::account_spill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept {
+  ListHead& head = block.lists[list];
+  head.moved.fetch_sub(n, memory_order_relaxed);
+  head.overflows.fetch_add(1, memory_order_relaxed);
+  block.counters.spills.add_shared(1);
+  block.counters.spilled.add_shared(std::uint64_t{n} << order_of_list(list).value);
+}
+
+// ---- drainers ----
+
+CpuId PageLists::next_started(std::uint32_t from) const noexcept {
+  for (std::uint32_t cpu = from; cpu < lists_;) {
+    const std::uint64_t rest = started_[cpu / 64].load(memory_order_relaxed) >> (cpu % 64);
+    if (rest != 0) {
+      cpu += static_cast<std::uint32_t>(__builtin_ctzll(rest));
+      return cpu < lists_ ? CpuId{cpu} : kNoCpu;
+    }
+    cpu = (cpu / 64 + 1) * 64;
+  }
+  return kNoCpu;
+}
+
+// Exchanges the bounds of all lists of a CPU for a stop and keeps what they were.
+bool PageLists::exchange_for_stop(CpuBlock& block, bool patient) noexcept {
+  // In the form of sections the lock is free; test threads on pretended CPUs alone use it there.
+  const bool locked = patient ? block.lock.lock() : block.lock.lock_soon();
+  if (!locked) {
+    return false;
+  }
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    ListHead& head = block.lists[list];
+    const Bounds before{head.bounds.exchange(kStopped.word, memory_order_acq_rel)};  // pairs: run
+    if (before.word != kStopped.word) {
+      head.saved.store(before.word, memory_order_relaxed);
     }
   }
+  block.lock.unlock();
   return true;
 }
 
-void PageLists::unlock_after_fork() noexcept {
-  for (std::uint32_t cpu = 0; cpu < lists_; ++cpu) {
-    blocks_[cpu].lock.unlock();
+// After a fence: a section that read the bounds before the stop may have stored new ones since.
+bool PageLists::stops_stand(CpuBlock& block) noexcept {
+  bool stand = true;
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    ListHead& head = block.lists[list];
+    if (bounds_of(head).word != kStopped.word) {
+      const Bounds before{head.bounds.exchange(kStopped.word, memory_order_acq_rel)};  // pairs: run
+      head.saved.store(before.word, memory_order_relaxed);
+      stand = false;
+    }
   }
+  return stand;
+}
+
+void PageLists::undo_stop(CpuBlock& block) noexcept {
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    ListHead& head = block.lists[list];
+    if (bounds_of(head).word == kStopped.word) {
+      // pairs: exchange_for_stop acq_rel
+      head.bounds.store(head.saved.load(memory_order_relaxed), memory_order_release);
+    }
+  }
+}
+
+Error PageLists::stop_these(std::uint32_t from, std::uint32_t to, bool patient) noexcept {
+  const auto for_each = [&](auto&& visit) {
+    for (CpuId cpu = next_started(from); cpu != kNoCpu && cpu.value <= to;
+         cpu = next_started(cpu.value + 1)) {
+      if (!visit(block(cpu.value), cpu)) {
+        return false;
+      }
+    }
+    return true;
+  };
+  const auto undo = [&] {
+    static_cast<void>(for_each([&](CpuBlock& block, CpuId) {
+      undo_stop(block);
+      return true;
+    }));
+  };
+  bool any = false;
+  const bool stopped = for_each([&](CpuBlock& block, CpuId) {
+    any = true;
+    return exchange_for_stop(block, patient);
+  });
+  if (!stopped) {
+    undo();
+    return {Errc::would_block, "a list is held by a section that this thread interrupted", 0};
+  }
+  if (!any || form_ != ListForm::rseq) {
+    return kOk;
+  }
+  for (;;) {
+    const Error error = from == to ? fence::cpu(CpuId{from}) : fence::all();
+    if (error.failed()) {
+      undo();
+      return error;
+    }
+    bool stand = true;
+    static_cast<void>(for_each([&](CpuBlock& block, CpuId) {
+      stand = stops_stand(block) && stand;
+      return true;
+    }));
+    if (stand) {
+      return kOk;
+    }
+  }
+}
+
+Error PageLists::stop(CpuId cpu, bool patient) noexcept {
+  return stop_these(cpu.value, cpu.value, patient);
+}
+
+Error PageLists::stop_all(bool patient) noexcept {
+  return lists_ == 0 ? kOk : stop_these(0, lists_ - 1, patient);
+}
+
+std::uint32_t PageLists::harvest(CpuId cpu, PageIndex* out, std::uint32_t n,
+                                 Order& order) noexcept {
+  if (!is_started(cpu)) {
+    return 0;
+  }
+  CpuBlock& from = block(cpu.value);
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    ListHead& head = from.lists[list];
+    WEIR_ASSERT(bounds_of(head).word == kStopped.word, "PageLists: a harvested list is stopped");
+    const Bounds saved{head.saved.load(memory_order_relaxed)};
+    const std::uint32_t have = room_below(head.top(), saved.floor());
+    if (have == 0) {
+      continue;
+    }
+    order = order_of_list(list);
+    const std::uint32_t take = std::min(have, std::max(n >> order.value, 1U));
+    Page** ring = from.ring(list);
+    for (std::uint32_t i = 0; i < take; ++i) {
+      out[i] = index_of(ring[place_of(saved.floor() + i, list)]);
+    }
+    head.saved.store(saved.moved_up(take).word, memory_order_relaxed);
+    head.moved.fetch_sub(take, memory_order_relaxed);
+    from.counters.drained.add_shared(std::uint64_t{take} << order.value);
+    return take;
+  }
+  return 0;
+}
+
+Bounds PageLists::bounds_from(std::uint32_t floor, unsigned list,
+                              std::uint32_t capacity) const noexcept {
+  if (capacity == 0) {
+    return Bounds::make(floor, 0, 0);  // pops what is left, takes nothing
+  }
+  return Bounds::make(floor, list == 0 && !push_order0_ ? floor : floor + capacity,
+                      floor + capacity);
+}
+
+// Brings the positions of stopped lists back below the ring's size. True when a word was written:
+// then sections must be fenced before the list starts, for one may have read the word before.
+bool PageLists::rebase(CpuBlock& block) noexcept {
+  // Under the lock of the locked form, whose users look at the word of a stopped list as well.
+  const bool locked = block.lock.lock();
+  WEIR_ASSERT(locked, "PageLists: a drainer is not inside a list");
+  bool wrote = false;
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    ListHead& head = block.lists[list];
+    const Bounds saved{head.saved.load(memory_order_relaxed)};
+    if (saved.floor() >= kRingPlaces[list]) {
+      head.word.store(head.word.load(memory_order_relaxed) - kRingPlaces[list],
+                      memory_order_relaxed);
+      head.saved.store(saved.moved_down(kRingPlaces[list]).word, memory_order_relaxed);
+      wrote = true;
+    }
+  }
+  if (locked) {
+    block.lock.unlock();
+  }
+  return wrote;
+}
+
+void PageLists::run(CpuBlock& block) noexcept {
+  const bool locked = block.lock.lock();
+  WEIR_ASSERT(locked, "PageLists: a drainer is not inside a list");
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    ListHead& head = block.lists[list];
+    if (capacities_[list] == 0) {
+      continue;
+    }
+    const Bounds saved{head.saved.load(memory_order_relaxed)};
+    const Bounds bounds =
+        bounds_from(saved.floor(), list, head.capacity.load(memory_order_relaxed));
+    // pairs: exchange_for_stop, stops_stand acq_rel
+    head.bounds.store(bounds.word, memory_order_release);
+  }
+  if (locked) {
+    block.lock.unlock();
+  }
+}
+
+void PageLists::start(CpuId cpu) noexcept {
+  if (capacities_[0] == 0) {
+    return;
+  }
+  CpuBlock& at = block(cpu.value);
+  if (!is_started(cpu)) {
+    for (unsigned list = 0; list < kListOrders; ++list) {
+      at.lists[list].capacity.store(capacities_[list], memory_order_relaxed);
+    }
+    started_[cpu.value / 64].fetch_or(std::uint64_t{1} << (cpu.value % 64), memory_order_relaxed);
+  } else if (rebase(at) && form_ == ListForm::rseq) {
+    // Where the fence is refused the list stays stopped, and everything goes past it.
+    if (fence::cpu(cpu).failed()) {
+      return;
+    }
+  }
+  run(at);
+}
+
+void PageLists::start_all() noexcept {
+  bool wrote = false;
+  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
+    wrote = rebase(block(cpu.value)) || wrote;
+  }
+  if (wrote && form_ == ListForm::rseq && fence::all().failed()) {
+    return;
+  }
+  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
+    run(block(cpu.value));
+  }
+}
+
+void PageLists::set_capacity(CpuId cpu, unsigned list, std::uint32_t blocks) noexcept {
+  block(cpu.value).lists[list].capacity.store(std::min(blocks, capacities_[list] == 0
+                                                                   ? 0
+                                                                   : kRingPlaces[list]),
+                                              memory_order_relaxed);
+}
+
+void PageLists::apply_capacity(unsigned list) noexcept {
+  if (way() == Way::lock) {
+    if (CpuBlock* block = locked_here()) {
+      ListHead& head = block->lists[list];
+      if (const Bounds bounds = bounds_of(head); bounds.running()) {
+        head.bounds.store(
+            bounds_from(bounds.floor(), list, head.capacity.load(memory_order_relaxed)).word,
+            memory_order_relaxed);
+      }
+      block->lock.unlock();
+    }
+    return;
+  }
+  if (way() != Way::section || !known_to_kernel()) {
+    return;
+  }
+  const ListHead& head = block_here().lists[list];
+  const Bounds bounds = bounds_of(head);
+  const Bounds next =
+      bounds_from(bounds.floor(), list, head.capacity.load(memory_order_relaxed));
+  if (bounds.running() && next.word != bounds.word) {
+    // Refused when this thread is on another CPU by now, whose bounds are others: no harm, for
+    // bounds that happen to be equal belong to a list of the same capacity.
+    for_list(list, [&]<unsigned kList>() noexcept {
+      static_cast<void>(rseq::replace_bounds<ListPlaceOf<kList>>(blocks_, rseq_area::g_offset,
+                                                                 bounds.word, next.word));
+    });
+  }
+}
+
+bool PageLists::caller_inside() const noexcept {
+  if (form_ == ListForm::rseq && !kTestHooks) {
+    return false;
+  }
+  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
+    if (block(cpu.value).lock.held_by_caller()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void PageLists::forget_holders() noexcept {
+  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
+    block(cpu.value).lock.reset();
+  }
+}
+
+void PageLists::disown() noexcept {
+  forget_holders();
+  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
+    for (unsigned list = 0; list < kListOrders; ++list) {
+      block(cpu.value).lists[list].bounds.store(kStopped.word, memory_order_relaxed);
+    }
+  }
+}
+
+// ---- anybody ----
+
+std::uint32_t PageLists::count_on(const ListHead& head) const noexcept {
+  Bounds bounds = bounds_of(head);
+  if (bounds.word == kStopped.word) {
+    bounds = {head.saved.load(memory_order_relaxed)};
+  }
+  return room_below(head.top(), bounds.floor());
+}
+
+std::uint32_t PageLists::capacity(CpuId cpu, unsigned list) const noexcept {
+  return is_started(cpu) ? block(cpu.value).lists[list].capacity.load(memory_order_relaxed)
+                         : capacities_[list];
+}
+
+std::uint32_t PageLists::blocks_on(CpuId cpu, unsigned list) const noexcept {
+  return is_started(cpu) ? count_on(block(cpu.value).lists[list]) : 0;
+}
+
+std::uint64_t PageLists::cached(std::uint32_t cpu) const noexcept {
+  std::uint64_t frames = 0;
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    frames += std::uint64_t{blocks_on(CpuId{cpu}, list)} << order_of_list(list).value;
+  }
+  return frames;
+}
+
+PercpuCounterValues PageLists::counters(std::uint32_t cpu) const noexcept {
+  if (!is_started(CpuId{cpu})) {
+    return {};
+  }
+  const CpuBlock& at = block(cpu);
+  PercpuCounterValues values = values_of(at.counters);
+  // Pops stand in the word that a pop stores anyway; what was pushed is what has gone or is there.
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    const ListHead& head = at.lists[list];
+    const std::uint64_t pops = head.pops();
+    const std::int64_t pushes = static_cast<std::int64_t>(pops + count_on(head)) -
+                                head.moved.load(memory_order_relaxed);
+    values.pops += pops;
+    values.pushes += static_cast<std::uint64_t>(std::max<std::int64_t>(pushes, 0));
+  }
+  return values;
+}
+
+Bytes PageLists::touched() const noexcept {
+  std::uint64_t blocks = 0;
+  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
+    ++blocks;
+  }
+  return Bytes{blocks * arch::kBlockBytes};
 }
 
 }  // namespace weir

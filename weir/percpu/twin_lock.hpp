@@ -69,6 +69,9 @@ class TwinLock {
     return holder_.load(memory_order_relaxed) == thread_token();
   }
 
+  // In a forked child: the holder was a thread that does not exist here.
+  void reset() noexcept { holder_.store(0, memory_order_relaxed); }
+
   WEIR_HOT void unlock() noexcept {
     holder_.store(0, memory_order_release);  // pairs: try_lock, lock, lock_soon acquire
   }

@@ -18,6 +18,14 @@ union Immortal {
 };
 constinit Immortal g_empty;
 
+}  // namespace
+
+alignas(CachedZone) constinit std::byte g_storage[sizeof(CachedZone) * kMaxZones] = {};
+constinit Atomic<CachedZone*> g_default{&g_empty.zone};
+constinit DefaultLists g_default_lists;
+
+namespace {
+
 struct Book {
   Lock lock;
   bool made[kMaxZones] = {};  // the slot holds an object, never destroyed
@@ -50,6 +58,16 @@ void close_those_that_are_home() {
   }
 }
 
+// g_book.lock held.
+void make_default(CachedZone& zone) {
+  g_default_lists.head.store(0, memory_order_relaxed);
+  g_default_lists.blocks.store(zone.lists().blocks(), memory_order_relaxed);
+  // No page of the zone is out yet: whoever gets one, gets it after this.
+  g_default_lists.head.store(&zone == &g_empty.zone ? 0 : ordinary_head(zone.id()),
+                             memory_order_release);  // pairs: release_fast acquire
+  g_default.store(&zone, memory_order_release);      // pairs: zone_of acquire
+}
+
 bool lock_zones() {
   for (std::uint16_t id = 1; id < kMaxZones; ++id) {
     if (g_book.used[id] && !zone_by_id(id)->try_lock_for_fork()) {
@@ -64,7 +82,21 @@ bool lock_zones() {
   return true;
 }
 
+// fork() from a signal handler that interrupted a marked section: what that section holds cannot be
+// waited for. The parent goes on undisturbed; the child's zones may be caught in the middle of anything.
+bool g_fork_unprepared = false;
+
+bool inside_a_list() {
+  bool inside = false;
+  for_each_used([&inside](CachedZone& zone) { inside = inside || zone.lists().caller_inside(); });
+  return inside;
+}
+
 void before_fork() {
+  g_fork_unprepared = thread_is_marked() || inside_a_list();
+  if (g_fork_unprepared) {
+    return;
+  }
   ThreadMark::enter();
   // Never waits for a list while it holds anything: the list may belong to a thread whose signal
   // handler waits for just that.
@@ -80,6 +112,9 @@ void before_fork() {
 }
 
 void after_fork_in_parent() {
+  if (g_fork_unprepared) {
+    return;
+  }
   frame_table::unlock_after_fork();
   for_each_used([](CachedZone& zone) { zone.unlock_in_parent(); });
   g_book.lock.unlock();
@@ -87,6 +122,10 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
+  if (g_fork_unprepared) {
+    for_each_used([](CachedZone& zone) { zone.detach(); });
+    return;
+  }
   frame_table::unlock_after_fork();
   for_each_used([](CachedZone& zone) { zone.unlock_in_child(); });
   g_book.lock.unlock();
@@ -94,9 +133,6 @@ void after_fork_in_child() {
 }
 
 }  // namespace
-
-alignas(CachedZone) constinit std::byte g_storage[sizeof(CachedZone) * kMaxZones] = {};
-constinit Atomic<CachedZone*> g_default{&g_empty.zone};
 
 Result<CachedZone*> open(Source* source, const std::vector<Extent>& extents, const Options& options,
                          std::uint32_t lists, std::uint32_t cpus) {
@@ -122,7 +158,7 @@ Result<CachedZone*> open(Source* source, const std::vector<Extent>& extents, con
     }
     g_book.used[id] = true;
     if (g_default.load(memory_order_relaxed) == &g_empty.zone) {
-      g_default.store(&zone, memory_order_release);  // pairs: zone_of acquire
+      make_default(zone);
     }
     return &zone;
   }
@@ -140,7 +176,7 @@ void forget(CachedZone& zone) noexcept {
         next = &other;
       }
     });
-    g_default.store(next, memory_order_release);  // pairs: zone_of acquire
+    make_default(*next);
   }
 }
 

@@ -22,6 +22,15 @@ alignas(CachedZone) extern std::byte g_storage[];  // room for kMaxZones of them
 // The oldest open zone; an empty zone while there is none, so that no test for nullptr is needed.
 extern Atomic<CachedZone*> g_default;
 
+// What a release looks at, in one line: is it an ordinary page of the default zone, and where are that
+// zone's lists. 0 and nullptr while there is none. Whoever holds a page of the default zone keeps it
+// the default, so the two need not be read at one moment.
+struct alignas(kCacheLine) DefaultLists {
+  Atomic<std::uint64_t> head{0};
+  Atomic<std::byte*> blocks{nullptr};
+};
+extern constinit DefaultLists g_default_lists;
+
 // Opens a zone in a free slot. exhausted: no slot is free.
 // lists: one for each CPU number that may appear; cpus: those that are usable, by which the sizes of
 // the lists are measured; 0 = all.

@@ -74,7 +74,7 @@ std::string to_text(const Snapshot& snapshot) {
   add_line(text, "frames", "managed", snapshot.census.managed, "frames");
   add_line(text, "frames", "engine", snapshot.census.engine, "frames");
   add_line(text, "frames", "lists", snapshot.census.lists, "frames");
-  add_line(text, "frames", "hands", snapshot.census.hands, "frames");
+  add_line(text, "frames", "depot", snapshot.census.depot, "frames");
   add_line(text, "frames", "out", snapshot.census.out(), "frames");
   return text;
 }

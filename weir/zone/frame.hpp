@@ -17,6 +17,8 @@
 // there, it stays kTaken. So a frame is kTaken or kLive only if it heads a block outside the engine.
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "weir/base/atomic.hpp"
@@ -62,5 +64,20 @@ struct alignas(32) Page {
   std::uint64_t private_word = 0;  // the owner's, free to use while the page is live
 };
 static_assert(sizeof(Page) == 32);
+
+// The first eight bytes of a descriptor as one value: references, flags, order, state and zone. One
+// load and one comparison tell a release that it has the sole owner's ordinary page of a known zone,
+// whose descriptor it need not write. Little-endian, like both processors weir is built for.
+static_assert(offsetof(Page, word) == 0 && offsetof(Page, order) == 4 &&
+              offsetof(Page, state) == 5 && offsetof(Page, zone) == 6);
+static_assert(std::endian::native == std::endian::little);
+[[nodiscard]] inline std::uint64_t head_of(const Page* page) noexcept {
+  return load_wide_acquire(page);  // pairs: unref_slow release, as every load of the word
+}
+// What head_of() is for an ordinary page that has left the engine; no page of zone 0 exists.
+[[nodiscard]] constexpr std::uint64_t ordinary_head(std::uint16_t zone) noexcept {
+  return std::uint64_t{zone} << 48 |
+         std::uint64_t{static_cast<std::uint8_t>(FrameState::kTaken)} << 40 | kSoleOwner;
+}
 
 }  // namespace weir

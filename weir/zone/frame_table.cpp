@@ -16,8 +16,13 @@ constexpr std::size_t kChunkBytes = std::size_t{kMaxBlockFrames} * kFrameBytes;
 constexpr std::size_t kChunkDescriptors = std::size_t{kMaxBlockFrames} * sizeof(Page);
 static_assert(kChunkDescriptors % kFrameBytes == 0);
 
-Lock g_lock;               // guards g_room, g_pages and g_chunks, and which chunks are taken
-std::uint64_t g_room = 0;  // frames; written once under g_lock
+Lock g_lock;                 // guards what stands here and in the header, and which chunks are taken
+std::uint64_t g_linear = 0;  // frames of the linear part; written once under g_lock, like g_room
+std::uint64_t g_room = 0;    // frames of the table
+std::uintptr_t g_window = 0;  // address of linear frame 0, a multiple of the chunk
+
+// What of the window lies above the first memory; the kernel goes downward.
+constexpr std::uint64_t kWindowAbove = std::uint64_t{64} << 30;
 
 GranuleMap& granules() noexcept {
   // Never destroyed: pages may be released while static destructors run.
@@ -37,13 +42,15 @@ std::uint64_t wanted_frames() noexcept {
   return std::max<std::uint64_t>(frames, kMaxBlockFrames);
 }
 
-// g_lock held.
-Error ensure_table() {
+// g_lock held. first, size: the memory that asks for it.
+Error ensure_table(std::uintptr_t first, std::uint64_t size) {
   if (g_pages != nullptr) {
     return kOk;
   }
   Memory& memory = system_memory();
-  for (std::uint64_t frames = wanted_frames(); frames >= kMaxBlockFrames; frames /= 2) {
+  for (std::uint64_t linear = wanted_frames(); linear >= kMaxBlockFrames; linear /= 2) {
+    const std::uint64_t frames =
+        linear + align_up<std::uint64_t>(linear / 4, kMaxBlockFrames);
     Result<std::byte*> table = memory.reserve(Bytes{frames * sizeof(Page)}, Bytes{kFrameBytes});
     if (!table) {
       continue;
@@ -61,16 +68,33 @@ Error ensure_table() {
     g_pages = reinterpret_cast<Page*>(*table);
     g_chunks = reinterpret_cast<std::byte**>(*chunks);
     g_room = frames;
+    g_linear = linear;
+    const std::uint64_t window = linear << kFrameShift;
+    const std::uintptr_t end =
+        align_up<std::uint64_t>(first + std::min(std::max(size, kWindowAbove), window), kChunkBytes);
+    g_window = end > window ? end - window : 0;
+    g_linear_end = g_pages + linear;
+    g_linear_bias = g_window - reinterpret_cast<std::uintptr_t>(g_pages) * kAddressScale;
     return kOk;
   }
   return {Errc::system, "reserving the descriptor table (address-space limit?)", 0};
 }
 
-// First run of n free chunks, or g_room / kMaxBlockFrames when there is none. g_lock held.
-std::uint64_t find_chunks(std::uint64_t n) noexcept {
+// n free chunks for memory whose first chunk begins at `address`: those that its address says, or
+// a run outside the linear part; g_room / kMaxBlockFrames when there is none. g_lock held.
+std::uint64_t find_chunks(std::uintptr_t address, std::uint64_t n) noexcept {
   const std::uint64_t total = g_room / kMaxBlockFrames;
+  const std::uint64_t linear = g_linear / kMaxBlockFrames;
+  if (address >= g_window) {
+    const std::uint64_t at = (address - g_window) / kChunkBytes;
+    if (at < linear && n <= linear - at &&
+        std::all_of(g_chunks + at, g_chunks + at + n,
+                    [](const std::byte* chunk) { return chunk == nullptr; })) {
+      return at;
+    }
+  }
   std::uint64_t run = 0;
-  for (std::uint64_t chunk = 0; chunk < total; ++chunk) {
+  for (std::uint64_t chunk = linear; chunk < total; ++chunk) {
     run = g_chunks[chunk] == nullptr ? run + 1 : 0;
     if (run == n) {
       return chunk + 1 - n;
@@ -102,13 +126,13 @@ Result<PageIndex> reserve_range(std::byte* base, Bytes size, std::uint16_t zone)
     return Error{Errc::exhausted, "descriptors for a zone", 0};
   }
   const LockGuard guard{g_lock};
-  if (const Error error = ensure_table(); error.failed()) {
+  if (const Error error = ensure_table(address, size.value); error.failed()) {
     return error;
   }
   const std::uint64_t frames = whole_pages(size).value;
   const std::uint64_t offset = (address >> kFrameShift) % kMaxBlockFrames;
   const std::uint64_t chunks = div_round_up<std::uint64_t>(offset + frames, kMaxBlockFrames);
-  const std::uint64_t first_chunk = find_chunks(chunks);
+  const std::uint64_t first_chunk = find_chunks(address - offset * kFrameBytes, chunks);
   if (first_chunk == g_room / kMaxBlockFrames) {
     return Error{Errc::exhausted, "descriptors for a zone (address-space limit?)", 0};
   }
@@ -158,8 +182,7 @@ PageIndex find(const void* address) noexcept { return granules().find(address); 
 
 std::uint64_t room() noexcept {
   const LockGuard guard{g_lock};
-  static_cast<void>(ensure_table());
-  return g_room;
+  return g_pages != nullptr ? g_room : wanted_frames() / 4 * 5;
 }
 
 void lock_for_fork() noexcept { g_lock.lock(); }

@@ -54,6 +54,7 @@ void Zone::open(PageCount reserve) noexcept {
   std::construct_at(&counters_);  // the slot may have held another zone before
   managed_ = PageCount{0};
   reserve_ = reserve;
+  claimed_ = 0;
   watermarks_ = Watermarks{};
   free_pages_.store(0, memory_order_relaxed);
   loose_.store(kNoPage.value, memory_order_relaxed);
@@ -83,22 +84,8 @@ PageIndex Zone::take(Order order, bool may_use_reserve) noexcept {
   return page;
 }
 
-std::uint32_t Zone::take_many(PageIndex* out, std::uint32_t n, bool may_use_reserve) noexcept {
-  if (thread_is_marked() || fails(Failpoint::zone_take_cluster)) {
-    return 0;
-  }
-  Hold hold{*this};
-  if (!allowed(n, may_use_reserve)) {
-    return 0;
-  }
-  const std::uint32_t got = engine_.take_many(Order{0}, out, n);
-  hold.took(got);
-  return got;
-}
-
-std::uint32_t Zone::take_into(Hand& hand, Order order, std::uint32_t n,
+std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
                               bool may_use_reserve) noexcept {
-  WEIR_ASSERT(hand.empty(), "Zone: a hand is filled when empty");
   if (fails(Failpoint::zone_take_cluster) ||
       (order.value > 0 && fails(Failpoint::zone_take_high))) {
     return 0;
@@ -107,21 +94,13 @@ std::uint32_t Zone::take_into(Hand& hand, Order order, std::uint32_t n,
   if (!allowed(std::uint64_t{n} << order.value, may_use_reserve)) {
     return 0;
   }
-  PageIndex taken[kClusterFrames];
-  const std::uint32_t got = engine_.take_many(order, taken, n);
-  for (std::uint32_t i = 0; i < got; ++i) {
-    hand.frames[got - 1 - i] = taken[i];
-  }
-  hand.order = order;
-  hand.begin = 0;
-  hand.end = got;
+  const std::uint32_t got = engine_.take_many(order, out, n);
   hold.took(std::uint64_t{got} << order.value);
   return got;
 }
 
-PageIndex Zone::take_or_tell(Order order, bool may_use_reserve,
-                             const Atomic<std::uint32_t>& hands_in_use, bool last_try,
-                             bool& none_in_hand) noexcept {
+PageIndex Zone::take_or_tell(Order order, bool may_use_reserve, const Outside& outside,
+                             bool last_try, bool& quiet) noexcept {
   Hold hold{*this};
   const bool told_to_fail =
       fails(Failpoint::zone_take) || (order.value > 0 && fails(Failpoint::zone_take_high));
@@ -132,10 +111,31 @@ PageIndex Zone::take_or_tell(Order order, bool may_use_reserve,
       return page;
     }
   }
-  // pairs: CachedZone::put_down release. Whoever emptied a hand did so under this lock before.
-  none_in_hand = told_to_fail || (hands_in_use.load(memory_order_acquire) == 0 && !has_loose());
-  counters_.refusals.add(none_in_hand || last_try ? 1 : 0);
+  // Whoever brought a page here did so under this lock before.
+  quiet = told_to_fail || (outside.quiet() && !has_loose());
+  counters_.refusals.add(quiet || last_try ? 1 : 0);
   return kNoPage;
+}
+
+bool Zone::claim(std::uint64_t n, bool may_use_reserve, const Outside& outside,
+                 bool& quiet) noexcept {
+  const Hold hold{*this};
+  const bool told_to_fail = fails(Failpoint::zone_take_cluster);
+  if (!told_to_fail && allowed(n, may_use_reserve)) {
+    claimed_ += n;
+    return true;
+  }
+  quiet = told_to_fail || (outside.quiet() && !has_loose());
+  counters_.refusals.add(quiet ? 1 : 0);
+  return false;
+}
+
+void Zone::take_claimed(PageIndex* out, std::uint32_t n) noexcept {
+  Hold hold{*this};
+  const std::uint32_t got = engine_.take_many(Order{0}, out, n);
+  WEIR_CHECK(got == n, "Zone: what is claimed is there");
+  claimed_ -= n;
+  hold.took(n);
 }
 
 void Zone::give(PageIndex page, Order order) noexcept {
@@ -152,13 +152,6 @@ void Zone::give_many(const PageIndex* pages, std::uint32_t n, Order order) noexc
   Hold hold{*this};
   engine_.give_many(order, pages, n);
   hold.gave(std::uint64_t{n} << order.value);
-}
-
-void Zone::give_hand(Hand& hand) noexcept {
-  Hold hold{*this};
-  engine_.give_many(hand.order, hand.frames + hand.begin, hand.size());
-  hold.gave(hand.frame_count());
-  hand.clear();
 }
 
 void Zone::push_loose(PageIndex page) noexcept {

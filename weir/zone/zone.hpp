@@ -16,7 +16,6 @@
 #include "weir/os/thread_mark.hpp"
 #include "weir/zone/buddy_engine.hpp"
 #include "weir/zone/engine.hpp"
-#include "weir/zone/hand.hpp"
 #include "weir/zone/watermarks.hpp"
 
 namespace weir {
@@ -37,22 +36,35 @@ class Zone {
 
   // A block or kNoPage. may_use_reserve: may leave fewer than `reserve` frames free.
   [[nodiscard]] PageIndex take(Order order, bool may_use_reserve) noexcept;
-  // Up to n single frames straight to the caller, n at most a cluster.
-  std::uint32_t take_many(PageIndex* out, std::uint32_t n, bool may_use_reserve) noexcept;
-  // Up to n blocks into an empty hand, the lowest on top; n << order at most a cluster.
-  std::uint32_t take_into(Hand& hand, Order order, std::uint32_t n, bool may_use_reserve) noexcept;
+  // Up to n blocks, ascending where they come from one split; n << order at most a cluster. Like all
+  // that follow but give(): not from a handler that interrupted a marked section, see there.
+  std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n,
+                          bool may_use_reserve) noexcept;
 
-  // A block, or kNoPage with `none_in_hand` telling whether, at that moment, no hand of this zone
-  // was in use: then nothing suitable was free anywhere outside the lists. A kNoPage that is final
-  // (none in hand, or last_try) is counted as a refusal.
-  [[nodiscard]] PageIndex take_or_tell(Order order, bool may_use_reserve,
-                                       const Atomic<std::uint32_t>& hands_in_use, bool last_try,
-                                       bool& none_in_hand) noexcept;
+  // What take_or_tell asks when it finds nothing: whether no page is on its way outside the engine.
+  class Outside {
+   public:
+    [[nodiscard]] virtual bool quiet() const noexcept = 0;
 
+   protected:
+    ~Outside() = default;
+  };
+  // A block, or kNoPage with `quiet` telling whether, at that moment, no page of this zone was on its
+  // way anywhere: then nothing suitable was free outside the lists. A kNoPage that is final (quiet,
+  // or last_try) is counted as a refusal.
+  [[nodiscard]] PageIndex take_or_tell(Order order, bool may_use_reserve, const Outside& outside,
+                                       bool last_try, bool& quiet) noexcept;
+
+  // Sets n single frames aside for the caller, who gets them with take_claimed() and nobody else;
+  // none, and false, when fewer are free. `quiet` as above. For requests of all or nothing.
+  [[nodiscard]] bool claim(std::uint64_t n, bool may_use_reserve, const Outside& outside,
+                           bool& quiet) noexcept;
+  void take_claimed(PageIndex* out, std::uint32_t n) noexcept;  // n at most a cluster
+
+  // From anywhere: in a marked thread the block goes to the loose stack.
   void give(PageIndex page, Order order) noexcept;
   // n << order at most a cluster.
   void give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept;
-  void give_hand(Hand& hand) noexcept;
 
   // Frames free in the engine; exact at quiescence, any thread.
   [[nodiscard]] std::uint64_t free_pages() const noexcept {
@@ -85,11 +97,12 @@ class Zone {
   // lock_ held. Returns the frames taken in: as many as handlers have left.
   std::uint32_t take_in_loose() noexcept;
   [[nodiscard]] bool allowed(std::uint64_t frames, bool may_use_reserve) const noexcept {
-    return may_use_reserve || engine_.free_pages() >= frames + reserve_.value;
+    return engine_.free_pages() >= frames + claimed_ + (may_use_reserve ? 0 : reserve_.value);
   }
 
   alignas(kNoFalseSharing) Lock lock_;
   BuddyEngine engine_;                   // under lock_
+  std::uint64_t claimed_ = 0;            // under lock_: single frames set aside
   ZoneCounters counters_;                // under lock_; shortages, drains: under CachedZone's
   Atomic<std::uint64_t> free_pages_{0};  // written under lock_, read by anybody
   Atomic<std::uint32_t> loose_{kNoPage.value};  // stack linked through Page::next

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: MIT
-// lab/contenders/dpdk/mempool.cpp — the module of the DPDK contenders: buffers of an rte_mempool,
-// dressed for every workload. The only file that sees DPDK. Starts its environment once per process
+// lab/contenders/dpdk/mempool.cpp — the module of the DPDK contenders: buffers of an rte_mempool and
+// packet buffers, dressed for every workload. The only file that sees DPDK. Starts its environment once per process
 // without huge pages, devices, telemetry or shared configuration, and leaves no file behind.
+
+// Which lcore a thread is: looked up for every buffer. A program that is linked with DPDK reads it
+// from its thread pointer, and so must this module, which would otherwise call the loader each time.
+// Said before and after DPDK's own declaration: Clang heeds the first, GCC the last.
+extern "C" {
+[[gnu::tls_model("initial-exec")]] extern __thread unsigned per_lcore__lcore_id;
+}
+
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
+#include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_version.h>
 #include <sched.h>
@@ -24,6 +33,10 @@
 #include "lab/contenders/buffers.hpp"
 #include "lab/contenders/dpdk_plugin.hpp"
 #include "lab/experiments/trials.hpp"
+
+extern "C" {
+extern __thread unsigned per_lcore__lcore_id [[gnu::tls_model("initial-exec")]];
+}
 
 namespace weir::lab {
 
@@ -91,6 +104,13 @@ const std::string& environment() {
   return problem;
 }
 
+// A thread without an lcore id has no cache.
+void enter_dpdk() {
+  if (rte_lcore_id() == LCORE_ID_ANY) {
+    static_cast<void>(rte_thread_register());
+  }
+}
+
 class MempoolBuffers {
  public:
   using Handle = void*;
@@ -100,27 +120,22 @@ class MempoolBuffers {
   MempoolBuffers(const MempoolBuffers&) = delete;
   MempoolBuffers& operator=(const MempoolBuffers&) = delete;
 
-  Handle alloc() noexcept {
+  [[gnu::always_inline]] Handle alloc() noexcept {
     void* object = nullptr;
     return rte_mempool_get(pool_, &object) == 0 ? object : nullptr;
   }
-  void free(Handle object) noexcept { rte_mempool_put(pool_, object); }
+  [[gnu::always_inline]] void free(Handle object) noexcept { rte_mempool_put(pool_, object); }
   // All or nothing, as DPDK has it.
-  std::size_t alloc_bulk(std::span<Handle> many) noexcept {
+  [[gnu::always_inline]] std::size_t alloc_bulk(std::span<Handle> many) noexcept {
     const auto n = static_cast<unsigned>(many.size());
     return rte_mempool_get_bulk(pool_, many.data(), n) == 0 ? n : 0;
   }
-  void free_bulk(std::span<Handle> many) noexcept {
+  [[gnu::always_inline]] void free_bulk(std::span<Handle> many) noexcept {
     rte_mempool_put_bulk(pool_, many.data(), static_cast<unsigned>(many.size()));
   }
   static std::byte* address(Handle object) noexcept { return static_cast<std::byte*>(object); }
 
-  // A thread without an lcore id has no cache.
-  void enter_thread() {
-    if (rte_lcore_id() == LCORE_ID_ANY) {
-      static_cast<void>(rte_thread_register());
-    }
-  }
+  void enter_thread() { enter_dpdk(); }
   void begin_round() noexcept {}
   void end_round(std::vector<Reading>&) noexcept {}
 
@@ -129,10 +144,47 @@ class MempoolBuffers {
 };
 static_assert(Buffers<MempoolBuffers>);
 
+// Packet buffers: a header in front of each buffer, which allocation resets and free looks at.
+class MbufBuffers {
+ public:
+  using Handle = rte_mbuf*;
+
+  explicit MbufBuffers(rte_mempool* pool) : pool_(pool) {}
+  ~MbufBuffers() { rte_mempool_free(pool_); }
+  MbufBuffers(const MbufBuffers&) = delete;
+  MbufBuffers& operator=(const MbufBuffers&) = delete;
+
+  [[gnu::always_inline]] Handle alloc() noexcept { return rte_pktmbuf_alloc(pool_); }
+  [[gnu::always_inline]] void free(Handle buffer) noexcept { rte_pktmbuf_free(buffer); }
+  [[gnu::always_inline]] std::size_t alloc_bulk(std::span<Handle> many) noexcept {
+    const auto n = static_cast<unsigned>(many.size());
+    return rte_pktmbuf_alloc_bulk(pool_, many.data(), n) == 0 ? n : 0;
+  }
+  [[gnu::always_inline]] void free_bulk(std::span<Handle> many) noexcept {
+    rte_pktmbuf_free_bulk(many.data(), static_cast<unsigned>(many.size()));
+  }
+  static std::byte* address(const rte_mbuf* buffer) noexcept {
+    return static_cast<std::byte*>(buffer->buf_addr) + RTE_PKTMBUF_HEADROOM;
+  }
+
+  void enter_thread() { enter_dpdk(); }
+  void begin_round() noexcept {}
+  void end_round(std::vector<Reading>&) noexcept {}
+
+ private:
+  rte_mempool* pool_;
+};
+static_assert(Buffers<MbufBuffers>);
+
+// Names must differ while two pools are alive.
+std::string pool_name() {
+  static unsigned number = 0;
+  return "weir" + std::to_string(number++);
+}
+
 // A mempool of this many objects, or nullptr with rte_errno set.
 rte_mempool* make_pool(std::uint32_t buffers, const char* ops) {
-  static unsigned number = 0;  // names must differ while two pools are alive
-  const std::string name = "weir" + std::to_string(number++);
+  const std::string name = pool_name();
   // One less than a power of two is what the ring stores without doubling.
   rte_mempool* pool = rte_mempool_create_empty(name.c_str(), buffers - 1, kBufferBytes, kCache, 0,
                                                SOCKET_ID_ANY, 0);
@@ -149,15 +201,30 @@ rte_mempool* make_pool(std::uint32_t buffers, const char* ops) {
   return nullptr;
 }
 
-TrialOrProblem make(const TrialSetup& setup, const char* ops) {
+// The room of a buffer is that of the others; its header and headroom come on top.
+rte_mempool* make_mbuf_pool(std::uint32_t buffers) {
+  return rte_pktmbuf_pool_create(pool_name().c_str(), buffers - 1, kCache, 0,
+                                 RTE_PKTMBUF_HEADROOM + kBufferBytes, SOCKET_ID_ANY);
+}
+
+TrialOrProblem make(const TrialSetup& setup, DpdkKind kind) {
   if (!environment().empty()) {
     return {nullptr, environment()};
   }
-  rte_mempool* pool = make_pool(setup.buffers, ops);
+  const char* ops = kind == DpdkKind::mempool_stack ? "stack" : "ring_mp_mc";
+  rte_mempool* pool =
+      kind == DpdkKind::mbuf ? make_mbuf_pool(setup.buffers) : make_pool(setup.buffers, ops);
   if (pool == nullptr) {
     return {nullptr, std::string("no mempool with ") + ops + ": " + rte_strerror(rte_errno)};
   }
-  return {make_trial(setup, std::make_shared<MempoolBuffers>(pool)), ""};
+  if (kind == DpdkKind::mbuf) {
+    return make_trial(setup, std::make_shared<MbufBuffers>(pool));
+  }
+  TrialSetup own = setup;
+  if (kind == DpdkKind::mempool_bulk) {
+    own.batch = kBurst;
+  }
+  return make_trial(own, std::make_shared<MempoolBuffers>(pool));
 }
 
 }  // namespace

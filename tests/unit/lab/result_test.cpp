@@ -168,6 +168,27 @@ TEST(Result, TableShowsTheUnitForPeopleAndTheInterval) {
   EXPECT_NE(table.find("1.50 (1.50 to 1.50)"), std::string::npos);
 }
 
+TEST(Result, TableSetsWeirAgainstTheReferencesThatHaveFigures) {
+  Experiment e = experiment(true);
+  EXPECT_EQ(table_of(forward_result(e)).find("ratio to"), std::string::npos);
+  e.references = {"slow", "floor.none", "gone", "never heard of"};
+  const std::string table = table_of(forward_result(e));
+  EXPECT_NE(table.find("ratio to (median, 95 %)"), std::string::npos);
+  EXPECT_NE(table.find("3.00 (3.00 to 3.00)  0.33 (0.33 to 0.33)"), std::string::npos) << table;
+  EXPECT_NE(table.find("4.00 (4.00 to 4.00)  0.44 (0.44 to 0.44)"), std::string::npos) << table;
+  EXPECT_EQ(table.find("never heard of"), std::string::npos);
+}
+
+TEST(Result, BestOfANamedFewIsTheBestThatHasFigures) {
+  const Experiment e = experiment(true);
+  const CaseResult result = forward_result(e);
+  const std::vector<std::string> some{"gone", "slow", "nobody", "fast"};
+  ASSERT_NE(best_of(result, some), nullptr);
+  EXPECT_EQ(best_of(result, some)->name, "fast");
+  const std::vector<std::string> none{"gone", "nobody"};
+  EXPECT_EQ(best_of(result, none), nullptr);
+}
+
 TEST(Result, SumOfASeriesThatIsNotThereIsZero) {
   const Experiment e = experiment(true);
   const CaseResult result = forward_result(e);

@@ -151,6 +151,18 @@ TEST_F(RunnerTest, WeirMustBeThere) {
   EXPECT_TRUE(diary.slots.empty());
 }
 
+TEST_F(RunnerTest, TheCaseDecidesOnTheBatch) {
+  experiment.cases = {{"page", "", 16}, {"other", "", 32}};
+  std::uint32_t batch = 0;
+  Contender one = contender("a");
+  one.make = [&, make = one.make](const TrialSetup& setup) {
+    batch = setup.batch;
+    return make(setup);
+  };
+  static_cast<void>(run({one}));
+  EXPECT_EQ(batch, 16U);
+}
+
 TEST_F(RunnerTest, NobodyThereIsNoRound) {
   Contender gone = contender("gone");
   gone.missing = "not found";

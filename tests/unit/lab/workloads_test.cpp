@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "lab/contenders/floor_buffers.hpp"
+#include "lab/contenders/floor_rseq.hpp"
 #include "lab/contenders/list_buffers.hpp"
 #include "lab/contenders/malloc_buffers.hpp"
 #include "lab/contenders/weir_buffers.hpp"
@@ -127,11 +129,13 @@ double reading(const Outcome& outcome, const std::string& metric) {
 
 constexpr std::uint32_t kBuffers = 4096;
 constexpr int kUntilFault = 100;  // far more rounds than even a slow build needs to meet it
-constexpr std::array kAll = {Workload::pair, Workload::bulk, Workload::cross, Workload::forward};
+constexpr std::array kAll = {Workload::pairs, Workload::bulk, Workload::cross_cpu,
+                             Workload::forward};
 
 template <class B>
-std::unique_ptr<Trial> trial_of(Workload workload, std::shared_ptr<B> buffers) {
-  return make_trial(TrialSetup{workload, &frames(), kBuffers}, std::move(buffers));
+std::unique_ptr<Trial> trial_of(Workload workload, std::shared_ptr<B> buffers,
+                                std::uint32_t batch = 64) {
+  return make_trial(TrialSetup{workload, &frames(), kBuffers, batch}, std::move(buffers)).trial;
 }
 
 struct WorkloadTest : testing::TestWithParam<Workload> {
@@ -183,7 +187,7 @@ void weir_takes_part(Workload workload, Crew& crew) {
     EXPECT_GE(reading(outcome, "zone_lock_acquisitions"), 0);
     EXPECT_GE(reading(outcome, "zone_lock_bound"), 0);
   }
-  pages->drain_all();
+  EXPECT_FALSE(pages->drain_all().failed());
   EXPECT_EQ(pages->zone().census().out(), 0U) << "frames left outside after the trial";
 }
 
@@ -193,18 +197,217 @@ TEST_P(WorkloadTest, WeirsPoolTakesPart) { weir_takes_part<PoolBuffers>(GetParam
 
 std::string name_of(const testing::TestParamInfo<Workload>& one) {
   switch (one.param) {
-    case Workload::pair:
-      return "Pair";
+    case Workload::pairs:
+      return "Pairs";
     case Workload::bulk:
       return "Bulk";
-    case Workload::cross:
-      return "Cross";
+    case Workload::cross_cpu:
+      return "CrossCpu";
     case Workload::forward:
       break;
   }
   return "Forward";
 }
 INSTANTIATE_TEST_SUITE_P(All, WorkloadTest, testing::ValuesIn(kAll), name_of);
+
+// Owners and bare indexes are what pages are taken as, not what a forwarder carries.
+struct PagesTest : testing::TestWithParam<Workload> {
+  Crew crew{choose_cpus()};
+};
+TEST_P(PagesTest, WeirsOwnersTakePart) { weir_takes_part<PageRefBuffers>(GetParam(), crew); }
+TEST_P(PagesTest, WeirsIndexesTakePart) { weir_takes_part<IndexBuffers>(GetParam(), crew); }
+INSTANTIATE_TEST_SUITE_P(All, PagesTest,
+                         testing::Values(Workload::pairs, Workload::bulk, Workload::cross_cpu),
+                         name_of);
+
+TEST(Pages, OwnersTakeNoPartInForwarding) {
+  Options options;
+  options.capacity = bytes(PageCount{kBuffers});
+  const auto pages = std::make_shared<PageAllocator>(options);
+  const auto made = make_trial(TrialSetup{Workload::forward, &frames(), kBuffers},
+                               std::make_shared<PageRefBuffers>(pages));
+  EXPECT_EQ(made.trial, nullptr);
+  EXPECT_NE(made.problem, "");
+}
+
+// Counts how many buffers each call moves.
+class CountingBuffers : public Plain {
+ public:
+  using Handle = std::byte*;
+
+  explicit CountingBuffers(std::size_t buffers) : honest_(buffers) {}
+  Handle alloc() noexcept {
+    ++singles_;
+    return honest_.alloc();
+  }
+  void free(Handle buffer) noexcept { honest_.free(buffer); }
+  std::size_t alloc_bulk(std::span<Handle> many) noexcept {
+    taken_.see(many.size());
+    return honest_.alloc_bulk(many);
+  }
+  void free_bulk(std::span<Handle> many) noexcept {
+    given_.see(many.size());
+    honest_.free_bulk(many);
+  }
+  static std::byte* address(Handle buffer) noexcept { return buffer; }
+
+  struct Sizes {
+    std::size_t least = kBuffers, most = 0;
+    void see(std::size_t n) {
+      least = std::min(least, n);
+      most = std::max(most, n);
+    }
+    bool operator==(const Sizes&) const = default;
+  };
+  std::size_t singles_ = 0;
+  Sizes taken_;
+  Sizes given_;
+
+ private:
+  HonestBuffers honest_;
+};
+
+struct BatchTest : testing::TestWithParam<std::uint32_t> {
+  Crew crew{choose_cpus()};
+};
+
+TEST_P(BatchTest, BulkTakesAndGivesThatManyAtOnce) {
+  const auto buffers = std::make_shared<CountingBuffers>(kBuffers);
+  const auto trial = trial_of(Workload::bulk, buffers, GetParam());
+  EXPECT_EQ(run(*trial, crew).fault, "");
+  const CountingBuffers::Sizes expected{GetParam(), GetParam()};
+  EXPECT_EQ(buffers->taken_, expected);
+  EXPECT_EQ(buffers->given_, expected);
+}
+
+TEST_P(BatchTest, AcrossCpusThatManyAreTakenAndGivenAtOnce) {
+  const auto buffers = std::make_shared<CountingBuffers>(kBuffers);
+  const auto trial = trial_of(Workload::cross_cpu, buffers, GetParam());
+  const Outcome outcome = run(*trial, crew);
+  EXPECT_EQ(outcome.fault, "");
+  EXPECT_GT(reading(outcome, "time"), 0);
+  if (GetParam() == 1) {
+    EXPECT_EQ(buffers->taken_.most, 0U);
+    EXPECT_EQ(buffers->given_.most, 0U);
+    EXPECT_GT(buffers->singles_, 0U);
+    return;
+  }
+  EXPECT_EQ(buffers->singles_, 0U);
+  const CountingBuffers::Sizes expected{GetParam(), GetParam()};
+  EXPECT_EQ(buffers->taken_, expected);
+  EXPECT_EQ(buffers->given_, expected);
+}
+
+TEST_P(BatchTest, AcrossCpusAsManyBuffersAsAreUnderWayAreEnough) {
+  const auto trial = trial_of(Workload::cross_cpu,
+                              std::make_shared<HonestBuffers>(kUnderWay + kMostBatch), GetParam());
+  EXPECT_EQ(run(*trial, crew).fault, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BatchTest, testing::Values(1, 4, 8, 16, 32, 64, 128),
+                         testing::PrintToStringParamName());
+
+TEST(Counters, StandInRelationToAMillionPages) {
+  std::vector<Reading> readings = {{"zone_lock_acquisitions", "count", 3},
+                                   {"zone_frames_crossing", "frames", 640},
+                                   {"something_else", "count", 7}};
+  add_per_million(readings, 2e6);
+  ASSERT_EQ(readings.size(), 5U);
+  EXPECT_STREQ(readings[3].metric, "zone_lock_acquisitions_per_million");
+  EXPECT_DOUBLE_EQ(readings[3].value, 1.5);
+  EXPECT_STREQ(readings[4].metric, "engine_frames_per_million");
+  EXPECT_DOUBLE_EQ(readings[4].value, 320);
+}
+
+TEST(Counters, OfPagesAcrossCpusAreReported) {
+  Crew crew{choose_cpus()};
+  Options options;
+  options.capacity = bytes(PageCount{kBuffers});
+  const auto pages = std::make_shared<PageAllocator>(options);
+  const auto trial = trial_of(Workload::cross_cpu, std::make_shared<PageBuffers>(pages), 1);
+  const Outcome outcome = run(*trial, crew);
+  EXPECT_EQ(outcome.fault, "");
+  for (const char* metric : {"zone_lock_acquisitions_per_million", "engine_frames_per_million",
+                             "refills_per_million", "spills_per_million"}) {
+    EXPECT_GE(reading(outcome, metric), 0) << metric;
+  }
+}
+
+struct FloorTest : testing::Test {
+  Crew crew{choose_cpus()};
+};
+
+TEST_F(FloorTest, FollowsThePagesOfWeirInTheirOrder) {
+  Options options;
+  options.capacity = bytes(PageCount{kBuffers});
+  const auto pages = std::make_shared<PageAllocator>(options);
+  const auto trace = std::make_shared<PageTrace>();
+  const auto weirs = trial_of(Workload::cross_cpu, std::make_shared<PageBuffers>(pages, trace), 64);
+  const auto floors = trial_of(
+      Workload::cross_cpu, std::make_shared<ReplayBuffers<Colour::none>>(kBuffers, 100, trace), 64);
+  const Outcome weir = run(*weirs, crew, 1);
+  const Outcome floor = run(*floors, crew, 1);
+  EXPECT_EQ(weir.fault, "");
+  EXPECT_EQ(floor.fault, "");
+  EXPECT_GT(reading(weir, "distinct_pages"), 0);
+  EXPECT_EQ(reading(weir, "distinct_pages"), reading(floor, "distinct_pages"));
+  const std::vector<std::uint32_t> order = trace->pages();
+  EXPECT_EQ(order.size(), PageTrace::kLength);
+  run(*weirs, crew, 1);
+  EXPECT_EQ(trace->pages(), order) << "only the warm-up is traced";
+}
+
+TEST_F(FloorTest, WithoutATraceAFewPagesGoRound) {
+  const auto trial = trial_of(Workload::cross_cpu,
+                              std::make_shared<ReplayBuffers<Colour::by_page>>(
+                                  kBuffers, 100, std::make_shared<PageTrace>()),
+                              64);
+  EXPECT_EQ(reading(run(*trial, crew), "distinct_pages"), 100);
+}
+
+TEST_F(FloorTest, AnArrayOfTheThreadTakesPart) {
+  for (const Workload workload : {Workload::pairs, Workload::bulk}) {
+    const auto trial = trial_of(workload, std::make_shared<ArrayBuffers>(kBuffers), 64);
+    const Outcome outcome = run(*trial, crew);
+    EXPECT_EQ(outcome.fault, "");
+    EXPECT_GT(reading(outcome, "time"), 0);
+  }
+}
+
+#if defined(WEIR_LAB_RSEQ)
+TEST_F(FloorTest, ArraysOfCpusTakePart) {
+  if (!rseq_problem().empty()) {
+    GTEST_SKIP() << rseq_problem();
+  }
+  const auto trial = trial_of(Workload::pairs, std::make_shared<RseqBuffers>(kBuffers));
+  const Outcome outcome = run(*trial, crew);
+  EXPECT_EQ(outcome.fault, "");
+  EXPECT_GT(reading(outcome, "time"), 0);
+}
+
+TEST_F(FloorTest, AnArrayOfACpuHandsOutEachBufferOnceAndThenNone) {
+  if (!rseq_problem().empty()) {
+    GTEST_SKIP() << rseq_problem();
+  }
+  RseqBuffers buffers(kBuffers);
+  std::vector<std::byte*> all;
+  crew.run(
+      [&] {
+        buffers.enter_thread();
+        for (std::byte* one = buffers.alloc(); one != nullptr; one = buffers.alloc()) {
+          all.push_back(one);
+        }
+        for (std::byte* one : all) {
+          buffers.free(one);
+        }
+      },
+      {});
+  const std::size_t count = all.size();
+  EXPECT_EQ(count, 512U);
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
+}
+#endif
 
 struct ForwardTest : testing::Test {
   Crew crew{choose_cpus()};
@@ -226,7 +429,8 @@ TEST_F(ForwardTest, FramesThatAreDroppedDoNotConfuseTheCheck) {
   const std::vector<Capture::Frame> views{expired, good, too_long, good};
   const Capture capture = Capture::of(views);
   const auto trial = make_trial(TrialSetup{Workload::forward, &capture, kBuffers},
-                                std::make_shared<HonestBuffers>(kBuffers));
+                                std::make_shared<HonestBuffers>(kBuffers))
+                         .trial;
   const Outcome outcome = run(*trial, crew);
   EXPECT_EQ(outcome.fault, "");
   EXPECT_GT(reading(outcome, "packets"), 0);
@@ -237,7 +441,8 @@ TEST_F(ForwardTest, ACaptureOfWhichNothingCanBeForwardedIsAFault) {
   const std::vector<Capture::Frame> views{runt};
   const Capture capture = Capture::of(views);
   const auto trial = make_trial(TrialSetup{Workload::forward, &capture, kBuffers},
-                                std::make_shared<HonestBuffers>(kBuffers));
+                                std::make_shared<HonestBuffers>(kBuffers))
+                         .trial;
   EXPECT_NE(run(*trial, crew).fault.find("nothing"), std::string::npos);
 }
 
@@ -246,7 +451,8 @@ TEST_F(ForwardTest, ACaptureOfGiantsIsAFault) {
   const std::vector<Capture::Frame> views{giant};
   const Capture capture = Capture::of(views);
   const auto trial = make_trial(TrialSetup{Workload::forward, &capture, kBuffers},
-                                std::make_shared<HonestBuffers>(kBuffers));
+                                std::make_shared<HonestBuffers>(kBuffers))
+                         .trial;
   EXPECT_NE(run(*trial, crew).fault.find("no frame"), std::string::npos);
 }
 

@@ -13,7 +13,8 @@ namespace {
 bool same(const Options& a, const Options& b) {
   return a.capacity == b.capacity && a.source == b.source && a.thp == b.thp &&
          a.reserve == b.reserve && a.lists == b.lists && a.high == b.high &&
-         a.free_order0 == b.free_order0;
+         a.free_order0 == b.free_order0 && a.merge == b.merge && a.depot == b.depot &&
+         a.cached == b.cached;
 }
 
 Options parsed(std::string_view text) {
@@ -27,15 +28,19 @@ Options parsed(std::string_view text) {
 TEST(Options, EmptyTextChangesNothing) { EXPECT_TRUE(same(parsed(""), Options{})); }
 
 TEST(Options, ReadsEveryKind) {
-  const Options options =
-      parsed("capacity=1G,source=memfd,thp=on,reserve=77,lists=off,high=4096,free_order0=engine");
+  const Options options = parsed(
+      "capacity=1G,source=memfd,thp=on,reserve=77,lists=off,high=256,free_order0=engine,"
+      "merge=immediate,depot=640,cached=12345");
   EXPECT_EQ(options.capacity, 1_GiB);
   EXPECT_EQ(options.source, SourceChoice::memfd);
   EXPECT_EQ(options.thp, ThpChoice::on);
   EXPECT_EQ(options.reserve, PageCount{77});
   EXPECT_FALSE(options.lists);
-  EXPECT_EQ(options.high, PageCount{4096});
+  EXPECT_EQ(options.high, PageCount{256});
   EXPECT_EQ(options.free_order0, FreeOrder0::engine);
+  EXPECT_EQ(options.merge, Merge::immediate);
+  EXPECT_EQ(options.depot, PageCount{640});
+  EXPECT_EQ(options.cached, PageCount{12345});
 }
 
 TEST(Options, ReadsEverySizeSuffixAndBothEndsOfTheRange) {
@@ -45,6 +50,8 @@ TEST(Options, ReadsEverySizeSuffixAndBothEndsOfTheRange) {
   EXPECT_EQ(parsed("capacity=1024G").capacity, 1024_GiB);
   EXPECT_EQ(parsed("capacity=0008K").capacity, 8_KiB);
   EXPECT_EQ(parsed("reserve=0,high=0").high, PageCount{0});
+  EXPECT_EQ(parsed("cached=0").cached, PageCount{0});
+  EXPECT_EQ(parsed("cached=268435456,depot=268435456").depot, PageCount{kMaxFrames});
 }
 
 TEST(Options, ReadsEveryChoice) {
@@ -56,6 +63,9 @@ TEST(Options, ReadsEveryChoice) {
   }
   for (const auto choice : {FreeOrder0::list, FreeOrder0::engine}) {
     EXPECT_EQ(parsed(std::string("free_order0=") + choice_name(choice)).free_order0, choice);
+  }
+  for (const auto choice : {Merge::deferred, Merge::immediate}) {
+    EXPECT_EQ(parsed(std::string("merge=") + choice_name(choice)).merge, choice);
   }
 }
 
@@ -108,8 +118,12 @@ const Bad kBad[] = {
     {"reserve=268435457",
      "option \"reserve\" with value \"268435457\"; expected a number of frames from 0 to "
      "268435456"},
-    {"high=4097",
-     "option \"high\" with value \"4097\"; expected a number of frames from 0 to 4096"},
+    {"high=257", "option \"high\" with value \"257\"; expected a number of frames from 0 to 256"},
+    {"depot=268435457",
+     "option \"depot\" with value \"268435457\"; expected a number of frames from 0 to 268435456"},
+    {"cached=some",
+     "option \"cached\" with value \"some\"; expected a number of frames from 0 to 268435456"},
+    {"merge=later", "option \"merge\" with value \"later\"; expected deferred or immediate"},
     {"lists=yes", "option \"lists\" with value \"yes\"; expected on or off"},
     {"lists=1", "option \"lists\" with value \"1\"; expected on or off"},
     {"free_order0=zone", "option \"free_order0\" with value \"zone\"; expected list or engine"},
@@ -120,28 +134,28 @@ const Bad kBad[] = {
      "option \"capacity\" with value \"2M\"; it was given before, once is enough"},
     {"color=red",
      "unknown option \"color\" with value \"red\"; known: capacity, source, thp, reserve, lists, "
-     "high, free_order0"},
+     "high, free_order0, merge, depot, cached"},
     {"=1",
      "unknown option \"\" with value \"1\"; known: capacity, source, thp, reserve, lists, high, "
-     "free_order0"},
+     "free_order0, merge, depot, cached"},
     {" thp=on",
      "unknown option \" thp\" with value \"on\"; known: capacity, source, thp, reserve, lists, "
-     "high, free_order0"},
+     "high, free_order0, merge, depot, cached"},
     {"Capacity=1M",
      "unknown option \"Capacity\" with value \"1M\"; known: capacity, source, thp, reserve, lists, "
-     "high, free_order0"},
+     "high, free_order0, merge, depot, cached"},
     {"thp",
      "option \"thp\" has no value; write name=value, names: capacity, source, thp, reserve, lists, "
-     "high, free_order0"},
+     "high, free_order0, merge, depot, cached"},
     {",",
      "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, lists, "
-     "high, free_order0"},
+     "high, free_order0, merge, depot, cached"},
     {"thp=on,",
      "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, lists, "
-     "high, free_order0"},
+     "high, free_order0, merge, depot, cached"},
     {"thp=on,,lists=on",
      "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, lists, "
-     "high, free_order0"},
+     "high, free_order0, merge, depot, cached"},
 };
 
 TEST(Options, EveryBadTextIsOneLineThatNamesOptionValueAndChoices) {
@@ -182,7 +196,7 @@ TEST(Options, ALongOrUnprintableValueStaysOneShortLine) {
 TEST(Options, TextOfOptionsReadsBackAsTheSameOptions) {
   EXPECT_STREQ(options_text(Options{}).data(),
                "capacity=256M,source=anonymous,thp=system,reserve=0,lists=on,high=0,"
-               "free_order0=list");
+               "free_order0=list,merge=deferred,depot=0,cached=268435456");
   Options odd;
   odd.capacity = Bytes{(std::uint64_t{1} << 40) - 1};
   odd.source = SourceChoice::hugetlb;
@@ -191,6 +205,9 @@ TEST(Options, TextOfOptionsReadsBackAsTheSameOptions) {
   odd.lists = false;
   odd.high = PageCount{kListCapacityMax};
   odd.free_order0 = FreeOrder0::engine;
+  odd.merge = Merge::immediate;
+  odd.depot = PageCount{kMaxFrames};
+  odd.cached = PageCount{1};
   EXPECT_TRUE(same(parsed(options_text(odd).data()), odd));
 }
 

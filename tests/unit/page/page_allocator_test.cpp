@@ -47,7 +47,7 @@ TEST(PageAllocator, ServesEveryOrderToExhaustionAndIsWholeAgain) {
     EXPECT_EQ(all.size(), kFrames >> order);
     EXPECT_TRUE(pages.alloc(Order{0}).empty());
     all.clear();
-    pages.drain_all();
+    EXPECT_FALSE(pages.drain_all().failed());
     EXPECT_EQ(pages.zone().zone().free_blocks(kMaxOrder), kFrames / kMaxBlockFrames);
   }
 }
@@ -75,11 +75,11 @@ TEST(PageAllocator, EveryCallAnswersAtExhaustion) {
   PageList list;
   EXPECT_EQ(pages.alloc_bulk(list, 10), 0U);
   EXPECT_EQ(pages.drain(CpuId{0}).code, Errc::ok);
-  pages.drain_all();
+  EXPECT_FALSE(pages.drain_all().failed());
   EXPECT_NE(page_of(address_of(all[7])), nullptr);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
   free_bulk(all);
-  pages.drain_all();
+  EXPECT_FALSE(pages.drain_all().failed());
   EXPECT_EQ(pages.zone().zone().free_blocks(kMaxOrder), kFrames / kMaxBlockFrames);
 }
 
@@ -373,7 +373,7 @@ void expect_page_of(PageAllocator& pages) {
     ASSERT_EQ(page_of(address_of(page) + kFrameBytes - 1), page);
   }
   free_bulk(all);
-  pages.drain_all();
+  EXPECT_FALSE(pages.drain_all().failed());
   // While it is free, memory belongs to no page.
   for (std::byte* at = begin; at < end; at += kFrameBytes) {
     ASSERT_EQ(page_of(at), nullptr);
@@ -494,25 +494,125 @@ TEST(PageOfDeathTest, FreeAtReportsAForeignAddress) {
 TEST(PageAllocator, ReadsBackWhatItReallyGot) {
   PageAllocator pages({.capacity = Bytes{16 * 1024 * 1024 - 1}, .high = PageCount{200}});
   const Effective& effective = pages.effective();
+  const std::uint64_t cpus = topology().allowed_cpus.count();
+  const bool listed = list_mode().form != ListForm::off;
   EXPECT_EQ(effective.managed, PageCount{4096});
   EXPECT_EQ(effective.options.capacity, 16_MiB);
   EXPECT_EQ(effective.lists, topology().cpu_limit);
-  EXPECT_STREQ(effective.list_mode, "locked");
-  EXPECT_NE(std::string(effective.list_mode_reason), "");
-  EXPECT_EQ(effective.cluster, cluster_frames(PageCount{4096}, topology().allowed_cpus.count()));
+  EXPECT_STREQ(effective.list_mode, list_form_name(list_mode().form));
+  EXPECT_STREQ(effective.list_mode_reason, list_mode().reason);
+  EXPECT_GE(effective.list_memory, Bytes{topology().cpu_limit * arch::kBlockBytes});
+  EXPECT_EQ(effective.cluster, cluster_frames(PageCount{4096}, cpus));
   EXPECT_EQ(effective.batch, 1U);
-  EXPECT_EQ(effective.high, 200U);
-  EXPECT_EQ(effective.options.high, PageCount{200});
+  EXPECT_EQ(effective.high, listed ? 200U : 0U);
+  EXPECT_EQ(effective.options.high, PageCount{effective.high});
+  const CacheLimits limits = cache_limits(PageCount{4096}, cpus, true, true, 200, 0, kMaxFrames);
+  EXPECT_EQ(effective.high_max, limits.high_max);
+  EXPECT_EQ(effective.depot, listed ? limits.depot_clusters * effective.cluster : 0U);
+  EXPECT_EQ(effective.cached_max, limits.total);
   EXPECT_EQ(effective.watermark_min, 128U);
   EXPECT_EQ(effective.watermark_low, 160U);
   EXPECT_EQ(effective.watermark_high, 192U);
   EXPECT_EQ(effective.extent.source, SourceKind::anonymous);
 
   PageAllocator capped({.capacity = 16_MiB, .high = PageCount{1'000'000}});
-  EXPECT_EQ(capped.effective().high, kListCapacityMax);
+  EXPECT_EQ(capped.effective().high, listed ? kListCapacityMax : 0U);
   PageAllocator off({.capacity = 16_MiB, .lists = false, .high = PageCount{500}});
   EXPECT_STREQ(off.effective().list_mode, "off");
   EXPECT_EQ(off.effective().high, 0U);
+  EXPECT_EQ(off.effective().depot, 0U);
+  EXPECT_EQ(off.effective().cached_max, 0U);
+  PageAllocator immediate({.capacity = 16_MiB, .merge = Merge::immediate});
+  EXPECT_EQ(immediate.effective().depot, 0U);
+  PageAllocator nothing_cached({.capacity = 16_MiB, .cached = PageCount{0}});
+  EXPECT_STREQ(nothing_cached.effective().list_mode, "off");
+  EXPECT_EQ(nothing_cached.effective().cached_max, 0U);
+}
+
+// ---- bursts, all or nothing ----------------------------------------------------------------------
+
+TEST(PageAllocatorBulk, ABurstFillsFromTheStart) {
+  const OnCpu cpu(0);
+  PageAllocator pages(kSmall);
+  std::vector<Page*> burst(300, nullptr);
+  for (const std::size_t n : {0U, 1U, 63U, 64U, 65U, 128U, 300U}) {
+    SCOPED_TRACE(n);
+    std::fill(burst.begin(), burst.end(), nullptr);
+    ASSERT_EQ(pages.alloc_burst(std::span(burst).first(n)), n);
+    EXPECT_EQ(std::set<Page*>(burst.begin(), burst.begin() + static_cast<std::ptrdiff_t>(n)).size(),
+              n);
+    EXPECT_EQ(std::count(burst.begin(), burst.end(), nullptr),
+              static_cast<std::ptrdiff_t>(300 - n));
+    EXPECT_EQ(out(pages), n);
+    for (const AllocFlags flags : {AllocFlags::zero, AllocFlags::no_wait}) {
+      std::vector<Page*> more(n);
+      ASSERT_EQ(pages.alloc_burst(more, flags), n);
+      for (Page* page : more) {
+        EXPECT_TRUE(flags != AllocFlags::zero || *address_of(page) == std::byte{0});
+        *address_of(page) = std::byte{1};
+      }
+      free_bulk(more);
+    }
+    free_bulk(std::span<Page* const>(burst).first(n));
+    EXPECT_EQ(out(pages), 0U);
+  }
+}
+
+TEST(PageAllocatorBulk, ABurstOfMoreThanThereIsTakesAllThereIs) {
+  PageAllocator pages(kSmall);
+  std::vector<Page*> burst(kFrames + 100);
+  ASSERT_EQ(pages.alloc_burst(burst), kFrames);
+  EXPECT_EQ(pages.alloc_burst(burst), 0U);
+  free_bulk(std::span<Page* const>(burst).first(kFrames));
+  EXPECT_EQ(out(pages), 0U);
+}
+
+TEST(PageAllocatorBulk, ExactlyIsAllOrNothing) {
+  PageAllocator pages(kSmall);
+  std::vector<Page*> all(kFrames);
+  EXPECT_TRUE(pages.alloc_exactly(std::span(all).first(0)));
+  std::vector<Page*> too_many(kFrames + 1);
+  EXPECT_FALSE(pages.alloc_exactly(too_many));
+  EXPECT_EQ(out(pages), 0U);
+  ASSERT_TRUE(pages.alloc_exactly(all, AllocFlags::zero));
+  EXPECT_EQ(std::set<Page*>(all.begin(), all.end()).size(), kFrames);
+  for (const Page* page : all) {
+    ASSERT_EQ(ref_count(page), 1U);
+    ASSERT_EQ(*address_of(page), std::byte{0});
+  }
+  Page* one = nullptr;
+  EXPECT_FALSE(pages.alloc_exactly(std::span(&one, 1)));
+  free_bulk(all);
+  EXPECT_EQ(out(pages), 0U);
+}
+
+TEST(PageAllocatorBulk, OwnersAreLetGoInBulkAndEmptyAfterwards) {
+  PageAllocator pages(kSmall);
+  std::vector<PageRef> owners(200);
+  ASSERT_EQ(pages.alloc_bulk(std::span(owners).first(180)), 180U);  // twenty are empty
+  owners[190] = pages.alloc(Order{3});
+  const PageRef shared = owners[7].share();
+  free_bulk(std::span<PageRef>(owners));
+  EXPECT_TRUE(
+      std::all_of(owners.begin(), owners.end(), [](const PageRef& page) { return page.empty(); }));
+  EXPECT_EQ(out(pages), 1U);
+  EXPECT_EQ(ref_count(shared.get()), 1U);
+  free_bulk(std::span<PageRef>{});
+}
+
+TEST(PageAllocator, TicksAreHarmlessAtAnyTime) {
+  PageAllocator pages(kSmall);
+  pages.tick();
+  std::vector<Page*> all(kFrames);
+  ASSERT_EQ(pages.alloc_burst(all), kFrames);
+  pages.tick();
+  free_bulk(all);
+  for (int i = 0; i < 5; ++i) {
+    pages.tick();
+    EXPECT_EQ(out(pages), 0U);
+  }
+  EXPECT_FALSE(pages.drain_all().failed());
+  EXPECT_EQ(pages.zone().zone().audit(), kFrames);
 }
 
 TEST(PageAllocator, HugePagesThatAreNotThereAreReplacedAndToldSo) {
@@ -754,7 +854,7 @@ TEST(PageAllocator, TwoThreadsWithAllCallsAtOnce) {
         PageList list;
         ASSERT_EQ(pages.alloc_bulk(list, n), n);
         if (i % 50 == 0) {
-          pages.drain_all();
+          EXPECT_FALSE(pages.drain_all().failed());
         }
         for (PageRef& slot : slots) {
           const PageRef shared = slot.share();
@@ -767,7 +867,7 @@ TEST(PageAllocator, TwoThreadsWithAllCallsAtOnce) {
     thread.join();
   }
   EXPECT_EQ(out(pages), 0U);
-  pages.drain_all();
+  EXPECT_FALSE(pages.drain_all().failed());
   EXPECT_EQ(pages.zone().zone().audit(), kFrames);
 }
 

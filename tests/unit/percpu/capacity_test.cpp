@@ -52,21 +52,39 @@ TEST(Capacity, AClusterIsSmallerInZonesThatAreTooSmallForWholeOnes) {
   EXPECT_EQ(cluster_frames(PageCount{kMaxFrames}, 1), 64U);
 }
 
-TEST(Capacity, AListHoldsWhatIsAskedButAtLeastTwoClustersAndNeverMoreThanTheMost) {
+TEST(Capacity, AListStartsWithWhatIsAskedButAtLeastTwoClustersAndNeverMoreThanTheRing) {
   const PageCount gib = whole_pages(1_GiB);
-  EXPECT_EQ(list_high(gib, 2, 0), 643U);  // low watermark / 2
-  EXPECT_EQ(list_high(gib, 16, 0), 252U);
-  EXPECT_EQ(list_high(gib, 2, 300), 300U);
+  EXPECT_EQ(list_high(gib, 2, 0), 128U);
+  EXPECT_EQ(list_high(gib, 16, 0), 128U);
+  EXPECT_EQ(list_high(gib, 2, 200), 200U);
   EXPECT_EQ(list_high(gib, 2, 1), 128U);
   EXPECT_EQ(list_high(gib, 2, 127), 128U);
   EXPECT_EQ(list_high(gib, 2, UINT64_MAX), kListCapacityMax);
-  EXPECT_EQ(list_high(whole_pages(64_GiB), 1, 0), kListCapacityMax);
   EXPECT_EQ(list_high(PageCount{32}, 2, 1), 2U);
   for (std::uint64_t frames = 1; frames <= kMaxFrames; frames = frames * 2 + 1) {
-    for (const std::uint64_t lists : {1, 2, 7, 64, 1024}) {
+    for (const std::uint64_t lists : {1, 2, 7, 64, 384, 1024}) {
+      for (const std::uint64_t asked : {0, 3, 200, 10'000}) {
+        const std::uint32_t high = list_high(PageCount{frames}, lists, asked);
+        EXPECT_GE(high, 2 * cluster_frames(PageCount{frames}, lists));
+        EXPECT_LE(high, kListCapacityMax);
+        EXPECT_TRUE(asked == 0 || high >= std::min<std::uint64_t>(asked, kListCapacityMax));
+      }
+    }
+  }
+}
+
+TEST(Capacity, MissesEarnAListNoMoreThanTheKernelsMostNorTheRing) {
+  EXPECT_EQ(list_high_max(whole_pages(16_MiB), 2, 128), 256U);             // 4096 / 8 / 2
+  EXPECT_EQ(list_high_max(whole_pages(16_MiB), 16, 128), 128U);            // the start is the most
+  EXPECT_EQ(list_high_max(whole_pages(1_GiB), 2, 128), kListCapacityMax);  // the ring
+  EXPECT_EQ(list_high_max(whole_pages(1_GiB), 2, kListCapacityMax), kListCapacityMax);
+  EXPECT_EQ(list_high_max(whole_pages(1_GiB), 384, 128), 252U);  // four of the kernel's batches
+  for (std::uint64_t frames = 1; frames <= kMaxFrames; frames = frames * 2 + 1) {
+    for (const std::uint64_t lists : {1, 2, 64, 384}) {
       const std::uint32_t high = list_high(PageCount{frames}, lists, 0);
-      EXPECT_GE(high, 2 * cluster_frames(PageCount{frames}, lists));
-      EXPECT_LE(high, kListCapacityMax);
+      const std::uint32_t most = list_high_max(PageCount{frames}, lists, high);
+      EXPECT_GE(most, high);
+      EXPECT_LE(most, kListCapacityMax);
     }
   }
 }
@@ -93,13 +111,104 @@ TEST(Capacity, HigherOrdersGetAQuarterOfHighAndPageblocksAnEighthOfTheZone) {
   EXPECT_EQ(list_capacity(3, gib, 2, 1024), 32U);
   EXPECT_EQ(list_capacity(1, gib, 2, 128), 64U);  // never less than two moves
   EXPECT_EQ(list_capacity(3, gib, 2, 128), 16U);
-  EXPECT_EQ(list_capacity(9, gib, 2, 1024), 4U);
+  EXPECT_EQ(list_capacity(9, gib, 2, 1024), 2U);  // two at most
   EXPECT_EQ(list_capacity(9, gib, 64, 1024), 1U);
   EXPECT_EQ(list_capacity(9, whole_pages(64_MiB), 2, 160), 2U);
   EXPECT_EQ(list_capacity(9, whole_pages(16_MiB), 2, 128), 0U);
   for (unsigned order = 1; order <= 3; ++order) {
     EXPECT_EQ(list_capacity(order, PageCount{1023}, 1, 128), 0U);  // no whole clusters there
   }
+}
+
+// ---- what lies outside the engine at most --------------------------------------------------------
+
+std::uint64_t share_of_a_cpu(PageCount managed, std::uint64_t lists, std::uint32_t high) {
+  std::uint64_t frames = 0;
+  for (const unsigned order : {0U, 1U, 2U, 3U, kPageblockOrderValue}) {
+    frames += std::uint64_t{list_capacity(order, managed, lists, high)} << order;
+  }
+  return frames;
+}
+
+TEST(Capacity, LimitsOfAnOrdinaryZone) {
+  const PageCount managed = whole_pages(64_MiB);  // 16384
+  const CacheLimits limits = cache_limits(managed, 2, true, true, 0, 0, kMaxFrames);
+  EXPECT_EQ(limits.high, 128U);
+  EXPECT_EQ(limits.high_max, kListCapacityMax);
+  EXPECT_EQ(limits.depot_clusters, 4U);  // two a list
+  // Singles 128, orders 1 to 3 128 each, two pageblocks.
+  EXPECT_EQ(share_of_a_cpu(managed, 2, 128), 4 * 128U + 1024);
+  EXPECT_EQ(limits.total, 2 * (4 * 128U + 1024) + 2 * 4 * 64);
+}
+
+TEST(Capacity, TheDepotOfALargeZoneIsAThousandth) {
+  const PageCount managed = whole_pages(16_GiB);
+  EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 0, kMaxFrames).depot_clusters,
+            managed.value / 1000 / 64);
+  // Of many lists two clusters each.
+  EXPECT_EQ(cache_limits(managed, 64, true, true, 0, 0, kMaxFrames).depot_clusters, 128U);
+  EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 6400, kMaxFrames).depot_clusters, 100U);
+  // The words of the depot have room for so many.
+  EXPECT_EQ(cache_limits({kMaxFrames}, 2, true, true, 0, kMaxFrames, kMaxFrames).depot_clusters,
+            kDepotClustersMax);
+}
+
+TEST(Capacity, WithoutListsOrWithACapOfZeroNothingIsCached) {
+  for (const bool on : {false, true}) {
+    const CacheLimits limits =
+        cache_limits(whole_pages(1_GiB), 2, on, true, 200, 5000, on ? 0 : kMaxFrames);
+    EXPECT_EQ(limits.high, 0U);
+    EXPECT_EQ(limits.high_max, 0U);
+    EXPECT_EQ(limits.depot_clusters, 0U);
+    EXPECT_EQ(limits.total, 0U);
+  }
+}
+
+TEST(Capacity, WithMergingAtOnceThereIsNoDepot) {
+  const CacheLimits limits =
+      cache_limits(whole_pages(1_GiB), 2, true, false, 0, 10'000, kMaxFrames);
+  EXPECT_EQ(limits.depot_clusters, 0U);
+  EXPECT_EQ(limits.high, 128U);
+  EXPECT_EQ(limits.total, 2 * share_of_a_cpu(whole_pages(1_GiB), 2, 128));
+}
+
+TEST(Capacity, ASmallCapGoesToTheListsFirst) {
+  const PageCount managed = whole_pages(64_MiB);
+  const std::uint64_t lists = 2 * share_of_a_cpu(managed, 2, 128);
+  for (const std::uint64_t cap : {std::uint64_t{1}, lists - 1, lists, lists + 63}) {
+    const CacheLimits limits = cache_limits(managed, 2, true, true, 0, 0, cap);
+    EXPECT_EQ(limits.total, cap);
+    EXPECT_EQ(limits.depot_clusters, 0U) << cap;
+  }
+  EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 0, lists + 64).depot_clusters, 1U);
+  EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 0, lists + 3 * 64).depot_clusters, 3U);
+}
+
+TEST(Capacity, TinyZonesAndManyCpusHaveLimitsThatFit) {
+  for (const std::uint64_t frames : {1, 31, 32, 64, 1024, 4096, 1 << 20}) {
+    for (const std::uint64_t lists : {1, 2, 8, 64, 384}) {
+      SCOPED_TRACE(testing::Message() << frames << " frames, " << lists << " lists");
+      const PageCount managed{frames};
+      const std::uint32_t cluster = cluster_frames(managed, lists);
+      for (const std::uint64_t cap : {std::uint64_t{0}, std::uint64_t{100}, kMaxFrames}) {
+        const CacheLimits limits = cache_limits(managed, lists, true, true, 0, 0, cap);
+        EXPECT_LE(limits.total, cap);
+        EXPECT_LE(limits.depot_clusters * std::uint64_t{cluster}, limits.total);
+        EXPECT_EQ(limits.high, cap == 0 ? 0 : 2 * cluster);
+        // The lists as they start, and the depot, fit under the cap; or lists that do not fit are
+        // not started.
+        const std::uint64_t share = share_of_a_cpu(managed, lists, limits.high);
+        EXPECT_TRUE(limits.depot_clusters == 0 ||
+                    share * lists + limits.depot_clusters * std::uint64_t{cluster} <= limits.total);
+      }
+    }
+  }
+  const CacheLimits tiny = cache_limits(PageCount{32}, 2, true, true, 0, 0, kMaxFrames);
+  EXPECT_EQ(tiny.high, 2U);
+  EXPECT_EQ(tiny.depot_clusters, 4U);
+  const CacheLimits many = cache_limits(whole_pages(1_GiB), 384, true, true, 0, 0, kMaxFrames);
+  EXPECT_EQ(many.high, 64U);  // clusters of 32
+  EXPECT_EQ(many.depot_clusters, 768U);
 }
 
 }  // namespace

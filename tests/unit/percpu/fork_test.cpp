@@ -173,9 +173,6 @@ TEST(Fork, AChildOfAThreadedProcessLosesNoFrame) {
                   most += account.most.load();
                 }
                 const CachedZone::Census census = zone->census();
-                if (census.hands != 0) {
-                  return 1;
-                }
                 if (census.out() < least || census.out() > most) {
                   return 2;
                 }
@@ -194,9 +191,11 @@ TEST(Fork, AChildOfAThreadedProcessLosesNoFrame) {
   EXPECT_EQ(zone->zone().audit(), 2048U);
 }
 
-// A thread stands still with a hand full of frames, another waits for it in a shortage.
-TEST(Fork, FramesInTheHandOfAThreadThatDoesNotExistAreUsable) {
-  if (!test::kCanInterrupt) {
+// A thread carries a cluster from the engine to its list and does not get on for a while: the child is
+// not made before it has arrived, so that the cluster is nobody's there but the list's.
+TEST(Fork, WaitsForThreadsThatCarryFrames) {
+  WEIR_NEEDS_LISTS;
+  if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
     GTEST_SKIP() << "no single steps here";
   }
   TestZone zone(4096, 1);
@@ -212,51 +211,56 @@ TEST(Fork, FramesInTheHandOfAThreadThatDoesNotExistAreUsable) {
                                !zone->lists().caller_inside()) {
                              stood = true;
                              step.store(1);
-                             while (step.load() != 2) {
-                               ::sched_yield();
-                             }
+                             std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                             step.store(2);
                            }
                          });
+    EXPECT_TRUE(stood);
   });
   while (step.load() != 1) {
     std::this_thread::yield();
   }
-  const auto child = [&] {
-    if (zone->census().hands != 0 || zone->census().out() != 0) {
-      return 1;
-    }
-    return use_it_up(*zone, 0);
-  };
-  EXPECT_EQ(in_child(child), 0);
-
-  std::vector<PageIndex> pages;
-  {
-    const OnCpu cpu(0);  // moved to another CPU it would leave pages on the list of this one
-    pages = take_all(*zone, Order{0}, {.no_wait = true});
-  }
-  ASSERT_EQ(pages.size(), 4096U - 64);
-  const std::uint64_t holds = zone->zone().counters().lock_acquisitions.get();
-  PageIndex waited_for = kNoPage;
-  std::thread waiter([&] { waited_for = zone->alloc(Order{0}, {}); });
-  while (zone->zone().counters().lock_acquisitions.get() < holds + 50) {
-    std::this_thread::yield();
-  }
   EXPECT_EQ(in_child([&] {
-              // Nobody waits here any more: the shortage can end.
-              if (zone->census().out() != pages.size()) {
-                return 1;
+              if (step.load() != 2) {
+                return 1;  // copied in the middle of it
               }
-              free_all(*zone, pages);
-              return zone->in_shortage() ? 2 : use_it_up(*zone, 0);
+              const std::uint64_t out = zone->census().out();
+              return out > 1 ? 2 : use_it_up(*zone, out);
             }),
             0);
-  step.store(2);
-  waiter.join();
   carrier.join();
-  EXPECT_TRUE(is_page(waited_for));
-  free_all(*zone, pages);
-  zone->free(waited_for, Order{0});
+  ASSERT_TRUE(is_page(of_carrier));
   zone->free(of_carrier, Order{0});
+  EXPECT_EQ(zone->census().out(), 0U);
+}
+
+// Requests of the parent that wait in a shortage do not exist in the child: its shortage can end.
+TEST(Fork, AShortageWithWaitersEndsInTheChild) {
+  TestZone zone(1024);
+  const std::vector<PageIndex> pages = take_all(*zone);
+  ASSERT_EQ(pages.size(), 1024U);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> waiters;
+  for (int t = 0; t < 2; ++t) {
+    waiters.emplace_back([&] {
+      while (!stop.load()) {
+        EXPECT_EQ(zone->alloc(Order{0}, {}), kNoPage);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(in_child([&] {
+                test::outlast_shortage();
+                free_all(*zone, pages);
+                return zone->in_shortage() ? 2 : use_it_up(*zone, 0);
+              }),
+              0);
+  }
+  stop.store(true);
+  for (std::thread& waiter : waiters) {
+    waiter.join();
+  }
+  free_all(*zone, pages);
 }
 
 // While fork() holds all locks, a signal handler of the forking thread must not wait for them.
@@ -296,7 +300,8 @@ TEST(Fork, ASignalHandlerDuringAForkDoesNotWaitForIt) {
 // A thread was interrupted inside a list of one zone, and its handler uses another zone. The forking
 // thread waits for that list: it must not hold what the handler needs.
 TEST(Fork, AHandlerInsideOneZoneUsesAnotherDuringAFork) {
-  if (!test::kCanInterrupt) {
+  WEIR_NEEDS_LISTS;
+  if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
     GTEST_SKIP() << "no single steps here";
   }
   TestZone used(1024, 1);
@@ -337,6 +342,44 @@ TEST(Fork, AHandlerInsideOneZoneUsesAnotherDuringAFork) {
   thread.join();
   ::alarm(0);
   free_all(*used, all);
+}
+
+// The handler of a thread that was interrupted inside a list forks. What the thread holds cannot be
+// waited for: parent and child must both get on, the child perhaps without its zones.
+TEST(Fork, AForkByAHandlerInsideAListComesBack) {
+  WEIR_NEEDS_LISTS;
+  if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
+    GTEST_SKIP() << "no single steps here";
+  }
+  EXPECT_EQ(test::run_in_child([] {
+              ::alarm(5);
+              TestZone zone(1024, 1);
+              const OnCpu cpu(0);
+              const PageIndex page = zone->alloc(Order{0}, {});
+              int status = -1;
+              test::interrupt_each([&] { zone->free(page, Order{0}); },
+                                   [&] {
+                                     if (status != -1 || !zone->lists().caller_inside()) {
+                                       return;
+                                     }
+                                     const pid_t child = ::fork();
+                                     if (child == 0) {
+                                       ::alarm(5);
+                                       const PageIndex one = zone->alloc(Order{0}, {});
+                                       if (is_page(one)) {
+                                         zone->free(one, Order{0});
+                                       }
+                                       ::_exit(7);
+                                     }
+                                     while (::waitpid(child, &status, 0) != child) {
+                                     }
+                                   });
+              if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) {
+                return 1;
+              }
+              return zone->census().out() == 0 && !zone->drain_all().failed() ? 0 : 2;
+            }),
+            0);
 }
 
 // ---- shared memory -------------------------------------------------------------------------------

@@ -58,11 +58,10 @@ void everywhere(const std::function<void()>& before, const std::function<void()>
 
 struct Signals : testing::Test {
   void SetUp() override {
-    if (!test::kCanInterrupt) {
+    WEIR_NEEDS_LISTS;
+    WEIR_NEEDS_CPUS(2);
+    if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
       GTEST_SKIP() << "no single steps here";
-    }
-    if (!OnCpu::can(2)) {
-      GTEST_SKIP() << "two CPUs are needed";
     }
   }
 };
@@ -197,7 +196,9 @@ TEST_F(Signals, ADrainInAHandlerDrainsOrSaysThatItCannot) {
         ran = false;
         PageIndex pages[128];
         ASSERT_EQ(zone->alloc_bulk(pages, 128, {}), 128U);
-        zone->free_bulk(pages, 128);
+        for (const PageIndex one : pages) {
+          zone->free(one, Order{0});
+        }
         ASSERT_EQ(zone->lists().cached(0), 128U);
       },
       [&] { page = zone->alloc(Order{0}, {}); },
@@ -242,7 +243,9 @@ struct NearlyExhausted {
          page = zone->zone().take(Order{0}, false)) {
       live.push_back(page);
     }
-    zone->free_bulk(listed, 40);
+    for (const PageIndex page : listed) {
+      zone->free(page, Order{0});
+    }
     ASSERT_EQ(zone->lists().cached(0), 40U);
     ASSERT_FALSE(zone->in_shortage());
   }
@@ -256,6 +259,7 @@ struct NearlyExhausted {
       EXPECT_EQ(rest.size() + out, kAll);
       free_all(*zone, rest);
     }
+    test::outlast_shortage();
     free_all(*zone, std::exchange(live, {}));
   }
   void give_one() {
@@ -322,6 +326,7 @@ TEST_F(Signals, AShortageThatAHandlerWantsToEndEndsWholeOrNotAtAll) {
         ASSERT_TRUE(zone->in_shortage());
         of_handler.assign(of_thread.end() - 300, of_thread.end());
         of_thread.resize(1024 - 300);
+        test::outlast_shortage();
       },
       [&] {
         const OnCpu cpu(0);

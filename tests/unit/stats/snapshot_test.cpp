@@ -18,7 +18,7 @@ TEST(Snapshot, CountsEveryFrameOnce) {
   const Snapshot snapshot = collect(pages);
   EXPECT_EQ(snapshot.census.managed, 4096U);
   EXPECT_EQ(snapshot.census.out(), 132U);
-  EXPECT_EQ(snapshot.census.engine + snapshot.census.lists + snapshot.census.hands + 132,
+  EXPECT_EQ(snapshot.census.engine + snapshot.census.lists + snapshot.census.depot + 132,
             snapshot.census.managed);
   std::uint64_t in_blocks = 0;
   for (unsigned order = 0; order < kOrderCount; ++order) {
@@ -40,8 +40,26 @@ TEST(Snapshot, CpusAddUpToTheSum) {
     cached += snapshot.cached_by_cpu[cpu];
   }
   EXPECT_EQ(pushes, snapshot.lists.pushes);
-  EXPECT_EQ(pushes, 50U);
+  EXPECT_EQ(pushes, list_mode().form == ListForm::off ? 0U : 50U);
   EXPECT_EQ(cached, snapshot.census.lists);
+}
+
+TEST(Snapshot, FramesInTheDepotAreSeenThere) {
+  if (list_mode().form == ListForm::off) {
+    GTEST_SKIP() << "there are no lists";
+  }
+  PageAllocator pages{{.capacity = 64_MiB}};
+  std::vector<PageRef> held(1000);
+  ASSERT_EQ(pages.alloc_bulk(held), 1000U);
+  held.clear();
+  const Snapshot snapshot = collect(pages);
+  EXPECT_GT(snapshot.census.depot, 0U);
+  EXPECT_EQ(snapshot.census.depot, pages.zone().depot().frames());
+  EXPECT_EQ(snapshot.census.out(), 0U);
+  EXPECT_GT(snapshot.lists.clusters_given, 0U);
+  EXPECT_FALSE(pages.drain_all().failed());
+  EXPECT_EQ(collect(pages).census.depot, 0U);
+  EXPECT_EQ(collect(pages).zone.clusters_merged * pages.effective().cluster, snapshot.census.depot);
 }
 
 TEST(Snapshot, DifferenceSubtractsEventsAndKeepsPeaks) {
@@ -70,7 +88,13 @@ TEST(Snapshot, TextNamesEveryCounterOfTheZone) {
   for_each(ZoneCounterValues{}, [&text](const CounterInfo& info, std::uint64_t) {
     EXPECT_NE(text.find("zone." + std::string{info.name} + " "), std::string::npos) << info.name;
   });
-  EXPECT_NE(text.find("frames.out 0 frames\n"), std::string::npos);
+  for_each(PercpuCounterValues{}, [&text](const CounterInfo& info, std::uint64_t) {
+    EXPECT_NE(text.find("percpu." + std::string{info.name} + " "), std::string::npos) << info.name;
+  });
+  for (const char* line : {"frames.managed 4096 frames\n", "frames.lists 0 frames\n",
+                           "frames.depot 0 frames\n", "frames.out 0 frames\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
 }
 
 }  // namespace

@@ -228,6 +228,58 @@ TEST(FrameTable, TwoRangesStandSideBySide) {
   EXPECT_NE(one.frame(1023).value / kMaxBlockFrames, other.first().value / kMaxBlockFrames);
 }
 
+bool is_linear(PageIndex index) { return page_at(index) < frame_table::g_linear_end; }
+
+TEST(FrameTable, MemoryInsideTheWindowHasTheIndexThatItsAddressSays) {
+  const EngineRange one(3000, 5);
+  const EngineRange other(70, 1000);
+  ASSERT_TRUE(is_linear(one.first()));
+  ASSERT_TRUE(is_linear(other.first()));
+  EXPECT_EQ((other.base() - one.base()) / static_cast<std::ptrdiff_t>(kFrameBytes),
+            std::int64_t{other.first().value} - std::int64_t{one.first().value});
+}
+
+TEST(FrameTable, MemoryFarFromAllOtherIsFoundThroughItsChunk) {
+  const EngineRange near(16);  // so that the window stands
+  // A terabyte and more below where the kernel puts mappings.
+  for (const std::uint64_t at : {std::uint64_t{1} << 41, std::uint64_t{1} << 42}) {
+    void* const wanted = reinterpret_cast<void*>(at + 12 * kFrameBytes);
+    void* const memory =
+        ::mmap(wanted, Bytes{6_MiB}.value, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (memory != wanted) {
+      GTEST_SKIP() << "that address cannot be had";
+    }
+    {
+      const Range range{static_cast<std::byte*>(memory), 6_MiB};
+      ASSERT_TRUE(range.ok());
+      EXPECT_FALSE(is_linear(range.first()));
+      expect_round_trips(range.first(), static_cast<std::byte*>(memory), 1536);
+    }
+    ::munmap(memory, Bytes{6_MiB}.value);
+  }
+}
+
+TEST(FrameTable, TwoPiecesInOneChunkOfAddressesGetDifferentChunksOfIndexes) {
+  const Result<std::byte*> base = system_memory().reserve(8_MiB, 4_MiB);
+  ASSERT_TRUE(base);
+  {
+    const Range first{base.value(), 4_KiB};
+    const Range second{past(base.value(), 8_KiB), 4_MiB};  // reaches into the next chunk
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_TRUE(is_linear(first.first()));
+    EXPECT_FALSE(is_linear(second.first()));
+    expect_round_trips(first.first(), base.value(), 1);
+    expect_round_trips(second.first(), past(base.value(), 8_KiB), 1024);
+  }
+  // Once the first has gone, its place serves the second.
+  const Range second{past(base.value(), 8_KiB), 4_MiB};
+  ASSERT_TRUE(second.ok());
+  EXPECT_TRUE(is_linear(second.first()));
+  expect_round_trips(second.first(), past(base.value(), 8_KiB), 1024);
+  system_memory().release(base.value(), 8_MiB);
+}
+
 TEST(FrameTable, RefusesWhatIsNoRange) {
   const Result<std::byte*> base = system_memory().reserve(4_MiB, 4_MiB);
   ASSERT_TRUE(base);

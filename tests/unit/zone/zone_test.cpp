@@ -75,7 +75,7 @@ TEST(Zone, TakesAndGivesUnderOneHoldEach) {
 TEST(Zone, MovesAClusterUnderOneHold) {
   OpenZone open(1024);
   PageIndex pages[kClusterFrames];
-  ASSERT_EQ(open.zone.take_many(pages, kClusterFrames, false), kClusterFrames);
+  ASSERT_EQ(open.zone.take_many(Order{0}, pages, kClusterFrames, false), kClusterFrames);
   EXPECT_EQ(open.holds(), 1U);
   for (std::uint32_t i = 0; i < kClusterFrames; ++i) {
     EXPECT_EQ(pages[i], open.frame(i));
@@ -86,33 +86,42 @@ TEST(Zone, MovesAClusterUnderOneHold) {
   EXPECT_EQ(open.blocks(), "a" + std::string(1023, '-'));
 }
 
-TEST(Zone, FillsAHandWithTheLowestOnTop) {
+TEST(Zone, MovesBlocksOfOneOrderAscendingUnderOneHold) {
   OpenZone open(1024);
-  Hand hand;
-  EXPECT_EQ(open.zone.take_into(hand, Order{1}, 4, false), 4U);
-  EXPECT_EQ(Order{hand.order}, Order{1});
-  ASSERT_EQ(hand.size(), 4U);
-  EXPECT_EQ(hand.frames[3], open.frame(0));
-  EXPECT_EQ(hand.frames[0], open.frame(6));
+  PageIndex pages[4];
+  EXPECT_EQ(open.zone.take_many(Order{1}, pages, 4, false), 4U);
+  EXPECT_EQ(open.holds(), 1U);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(pages[i], open.frame(2 * i));
+    EXPECT_EQ(order_of(page_at(pages[i])), Order{1});
+  }
   EXPECT_EQ(open.zone.free_pages(), 1016U);
-  open.zone.give_hand(hand);
-  EXPECT_TRUE(hand.empty());
-  EXPECT_EQ(open.zone.free_pages(), 1024U);
+  open.zone.give_many(pages, 4, Order{1});
   EXPECT_EQ(open.holds(), 2U);
+  EXPECT_EQ(open.zone.free_blocks(kMaxOrder), 1U);
 }
 
-TEST(Zone, GivesOnlyWhatIsLeftInAHand) {
-  OpenZone open(64);
-  Hand hand;
-  ASSERT_EQ(open.zone.take_into(hand, Order{0}, 8, false), 8U);
-  const PageIndex top = hand.pop();
-  const PageIndex bottom = hand.frames[hand.begin];
-  hand.begin += 1;
-  open.zone.give_hand(hand);
-  EXPECT_EQ(open.zone.free_pages(), 62U);
-  open.zone.give(top, Order{0});
-  open.zone.give(bottom, Order{0});
-  EXPECT_EQ(open.zone.free_blocks(Order{6}), 1U);
+TEST(Zone, TakesManyOnlyIfAllOfThemAreAllowed) {
+  OpenZone open(8, 3);
+  PageIndex pages[8];
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages, 6, false), 0U);
+  EXPECT_EQ(open.zone.take_many(Order{1}, pages, 3, false), 0U);
+  EXPECT_EQ(open.zone.free_pages(), 8U);
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages, 5, false), 5U);
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages + 5, 3, true), 3U);
+  open.zone.give_many(pages, 8, Order{0});
+  EXPECT_EQ(open.zone.free_blocks(Order{3}), 1U);
+}
+
+TEST(Zone, TakesManyOfALargeOrderAsFarAsThereAreBlocks) {
+  OpenZone open(16);
+  const PageIndex hole = open.zone.take(Order{0}, false);
+  PageIndex pages[2];
+  EXPECT_EQ(open.zone.take_many(Order{3}, pages, 1, false), 1U);
+  EXPECT_EQ(open.zone.take_many(Order{3}, pages + 1, 1, false), 0U);  // seven left, in pieces
+  open.zone.give(hole, Order{0});
+  open.zone.give_many(pages, 1, Order{3});
+  EXPECT_EQ(open.zone.audit(), 16U);
 }
 
 TEST(Zone, AnswersNoPageWhenNothingSuitableIsFree) {
@@ -122,10 +131,7 @@ TEST(Zone, AnswersNoPageWhenNothingSuitableIsFree) {
   EXPECT_EQ(page, open.first());
   EXPECT_EQ(open.zone.take(Order{0}, false), kNoPage);
   PageIndex pages[4];
-  EXPECT_EQ(open.zone.take_many(pages, 4, false), 0U);
-  Hand hand;
-  EXPECT_EQ(open.zone.take_into(hand, Order{0}, 4, false), 0U);
-  EXPECT_TRUE(hand.empty());
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages, 4, false), 0U);
   open.zone.give(page, Order{2});
 }
 
@@ -142,9 +148,7 @@ TEST(Zone, KeepsTheReserveForThoseWithTheRight) {
   }
   EXPECT_EQ(got, 48U);
   EXPECT_EQ(open.zone.free_pages(), 16U);
-  EXPECT_EQ(open.zone.take_many(pages + got, 1, false), 0U);
-  Hand hand;
-  EXPECT_EQ(open.zone.take_into(hand, Order{0}, 1, false), 0U);
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages + got, 1, false), 0U);
   for (; got < 64; ++got) {
     pages[got] = open.zone.take(Order{0}, true);
     ASSERT_NE(pages[got], kNoPage);
@@ -166,22 +170,78 @@ TEST(Zone, ALargeBlockMayNotReachIntoTheReserve) {
   open.zone.give(other, Order{5});
 }
 
+// What lies outside the zone, as a test says it.
+struct Others final : Zone::Outside {
+  explicit Others(bool are_quiet) : all_quiet(are_quiet) {}
+  [[nodiscard]] bool quiet() const noexcept override { return all_quiet; }
+  bool all_quiet;
+};
+
 TEST(Zone, TellsWhetherARefusalIsFinal) {
   OpenZone open(1);
-  Atomic<std::uint32_t> hands{1};
-  bool none_in_hand = true;
-  const PageIndex page = open.zone.take_or_tell(Order{0}, false, hands, false, none_in_hand);
+  Others others{false};
+  bool quiet = true;
+  const PageIndex page = open.zone.take_or_tell(Order{0}, false, others, false, quiet);
   EXPECT_EQ(page, open.first());
-  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, hands, false, none_in_hand), kNoPage);
-  EXPECT_FALSE(none_in_hand);
+  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, others, false, quiet), kNoPage);
+  EXPECT_FALSE(quiet);
   EXPECT_EQ(open.zone.counters().refusals.get(), 0U);  // not final
-  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, hands, true, none_in_hand), kNoPage);
+  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, others, true, quiet), kNoPage);
   EXPECT_EQ(open.zone.counters().refusals.get(), 1U);  // the last try is
-  hands.store(0);
-  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, hands, false, none_in_hand), kNoPage);
-  EXPECT_TRUE(none_in_hand);
+  others.all_quiet = true;
+  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, others, false, quiet), kNoPage);
+  EXPECT_TRUE(quiet);
   EXPECT_EQ(open.zone.counters().refusals.get(), 2U);
   open.zone.give(page, Order{0});
+}
+
+TEST(Zone, WhatIsClaimedIsKeptForWhoClaimedIt) {
+  OpenZone open(64);
+  const Others quiet_others{true};
+  bool quiet = false;
+  ASSERT_TRUE(open.zone.claim(40, false, quiet_others, quiet));
+  // 24 are left for others, singly, in bulk, as a block, or claimed.
+  EXPECT_EQ(open.zone.take(Order{5}, false), kNoPage);
+  PageIndex pages[64];
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages, 25, false), 0U);
+  EXPECT_EQ(open.zone.take_or_tell(Order{5}, false, quiet_others, false, quiet), kNoPage);
+  EXPECT_TRUE(quiet);
+  EXPECT_FALSE(open.zone.claim(25, false, quiet_others, quiet));
+  EXPECT_TRUE(quiet);
+  EXPECT_EQ(open.zone.counters().refusals.get(), 2U);
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages, 24, false), 24U);
+  EXPECT_EQ(open.zone.take(Order{0}, true), kNoPage);
+  // They come in parts.
+  open.zone.take_claimed(pages + 24, 30);
+  EXPECT_EQ(open.zone.take(Order{0}, false), kNoPage);
+  open.zone.take_claimed(pages + 54, 10);
+  EXPECT_EQ(open.zone.free_pages(), 0U);
+  std::sort(pages, pages + 64);
+  for (std::uint32_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(pages[i], open.frame(i));
+  }
+  open.zone.give_many(pages, 64, Order{0});
+  EXPECT_EQ(open.zone.take(Order{6}, false), open.first());  // nothing is claimed any more
+  open.zone.give(open.first(), Order{6});
+  EXPECT_EQ(open.zone.audit(), 64U);
+}
+
+TEST(Zone, AClaimLeavesTheReserveAloneAndTellsWhetherItsRefusalIsFinal) {
+  OpenZone open(64, 16);
+  Others others{false};
+  bool quiet = true;
+  EXPECT_FALSE(open.zone.claim(49, false, others, quiet));
+  EXPECT_FALSE(quiet);
+  EXPECT_EQ(open.zone.counters().refusals.get(), 0U);
+  others.all_quiet = true;
+  EXPECT_FALSE(open.zone.claim(49, false, others, quiet));
+  EXPECT_TRUE(quiet);
+  EXPECT_EQ(open.zone.counters().refusals.get(), 1U);
+  EXPECT_FALSE(open.zone.claim(65, true, others, quiet));
+  ASSERT_TRUE(open.zone.claim(49, true, others, quiet));
+  PageIndex pages[49];
+  open.zone.take_claimed(pages, 49);
+  open.zone.give_many(pages, 49, Order{0});
 }
 
 TEST(Zone, AThreadInsideALockedSectionIsRefusedAndItsPagesWaitOutside) {
@@ -192,8 +252,6 @@ TEST(Zone, AThreadInsideALockedSectionIsRefusedAndItsPagesWaitOutside) {
   {
     const ThreadMark mark;  // as a signal handler that interrupted a hold sees it
     EXPECT_EQ(open.zone.take(Order{0}, false), kNoPage);
-    PageIndex page;
-    EXPECT_EQ(open.zone.take_many(&page, 1, false), 0U);
     open.zone.give(single, Order{0});
     open.zone.give(run, Order{3});
   }
@@ -224,22 +282,23 @@ TEST(Zone, FailpointsRefuseByKindOfRequest) {
   }
   OpenZone open(64);
   PageIndex pages[4];
-  Hand hand;
   failpoints::fail_always(Failpoint::zone_take_high);
   EXPECT_EQ(open.zone.take(Order{1}, false), kNoPage);
-  EXPECT_EQ(open.zone.take_into(hand, Order{1}, 2, false), 0U);
+  EXPECT_EQ(open.zone.take_many(Order{1}, pages, 2, false), 0U);
   const PageIndex single = open.zone.take(Order{0}, false);
   EXPECT_NE(single, kNoPage);
   failpoints::reset();
   failpoints::fail_always(Failpoint::zone_take_cluster);
-  EXPECT_EQ(open.zone.take_many(pages, 4, false), 0U);
-  EXPECT_EQ(open.zone.take_into(hand, Order{0}, 4, false), 0U);
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages, 4, false), 0U);
+  const Others others{false};
+  bool quiet = false;
+  EXPECT_FALSE(open.zone.claim(4, false, others, quiet));
+  EXPECT_TRUE(quiet);  // a test that refuses means it
   failpoints::reset();
   failpoints::arm(Failpoint::zone_take, 1);
-  bool none_in_hand = false;
-  Atomic<std::uint32_t> hands{1};
-  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, hands, false, none_in_hand), kNoPage);
-  EXPECT_TRUE(none_in_hand);  // a test that refuses means it
+  quiet = false;
+  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, others, false, quiet), kNoPage);
+  EXPECT_TRUE(quiet);
   failpoints::reset();
   open.zone.give(single, Order{0});
   EXPECT_EQ(open.zone.audit(), 64U);
@@ -262,14 +321,15 @@ TEST(Zone, FourThreadsTakeAndGiveWithoutLosingAFrame) {
             break;
           }
           case 1: {
-            const std::uint32_t got = open.zone.take_many(pages, 1 + i % kClusterFrames, false);
+            const std::uint32_t got =
+                open.zone.take_many(Order{0}, pages, 1 + i % kClusterFrames, false);
             open.zone.give_many(pages, got, Order{0});
             break;
           }
           default: {
-            Hand hand;
-            static_cast<void>(open.zone.take_into(hand, Order{i % 3}, 1 + i % 16, false));
-            open.zone.give_hand(hand);
+            const Order order{i % 3};
+            const std::uint32_t got = open.zone.take_many(order, pages, 1 + i % 16, false);
+            open.zone.give_many(pages, got, order);
           }
         }
       }
