@@ -134,8 +134,10 @@ void tell_allocator(Teller& tell, const Effective& effective) {
               "moved at once between list, depot and engine");
   tell.number("batch", "batch", effective.batch, "frames", "", "by the kernel's formula");
   tell.number("a list holds", "high", effective.high, "frames", "", "of order 0, to start with");
-  tell.number("a busy list", "high_max", effective.high_max, "frames", "", "when misses earn it more");
-  tell.number("the depot holds", "depot", effective.depot, "frames", "", "in whole clusters, unmerged");
+  tell.number("a busy list", "high_max", effective.high_max, "frames", "",
+              "when misses earn it more");
+  tell.number("the depot holds", "depot", effective.depot, "frames", "",
+              "in whole clusters, unmerged");
   tell.number("all of them", "cached_max", effective.cached_max, "frames", "", "at most");
   tell.number("watermark min", "watermark_min", effective.watermark_min, "frames");
   tell.number("watermark low", "watermark_low", effective.watermark_low, "frames");

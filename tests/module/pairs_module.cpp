@@ -31,7 +31,9 @@ extern "C" {
   }
 }
 
-[[gnu::visibility("default")]] void module_stop() { g_stop.store(true, weir::memory_order_relaxed); }
+[[gnu::visibility("default")]] void module_stop() {
+  g_stop.store(true, weir::memory_order_relaxed);
+}
 
 [[gnu::visibility("default")]] unsigned long module_pairs() {
   return g_pairs.load(weir::memory_order_relaxed);

@@ -187,8 +187,8 @@ TEST(MixedOperations, FromMoreThreadsThanCpusWithMigrationsForcedEndBalanced) {
       cpu_set_t one;
       CPU_ZERO(&one);
       CPU_SET(cpus[random() % cpus.size()], &one);
-      static_cast<void>(pthread_setaffinity_np(threads[random() % kThreads].native_handle(),
-                                               sizeof one, &one));
+      static_cast<void>(
+          pthread_setaffinity_np(threads[random() % kThreads].native_handle(), sizeof one, &one));
       ++moves;
       std::this_thread::sleep_for(std::chrono::microseconds{200});
     }

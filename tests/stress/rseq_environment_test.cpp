@@ -239,8 +239,8 @@ std::string run(const std::string& environment, const std::string& steps) {
 }
 
 // The area stands from the start of the program; a mode other than rseq does not use it.
-const std::string kAreaAtStart = __rseq_size != 0 ? "area: the C library's, registered\n"
-                                                  : "area: weir's, stopped\n";
+const std::string kAreaAtStart =
+    __rseq_size != 0 ? "area: the C library's, registered\n" : "area: weir's, stopped\n";
 
 class RseqEnvironment : public testing::Test {
  protected:
@@ -337,15 +337,15 @@ TEST_F(RseqEnvironment, MembarrierRefusedMakesListsLocked) {
   for (const std::string environment : {"", kWithoutCLibrary}) {
     const std::string area =
         environment.empty() ? kAreaAtStart : std::string("area: weir's, stopped\n");
-    EXPECT_EQ(run(environment, "refuse-membarrier=38 mode area"),
-              "mode: locked: membarrier refuses its rseq command: Function not implemented\n" +
-                  area);
+    EXPECT_EQ(
+        run(environment, "refuse-membarrier=38 mode area"),
+        "mode: locked: membarrier refuses its rseq command: Function not implemented\n" + area);
     EXPECT_EQ(run(environment, "refuse-membarrier=1 mode area fence"),
               "mode: locked: membarrier refuses its rseq command: Operation not permitted\n" +
                   area +
-              "fence: system error, Operation not permitted\n"
-              "fence: system error, Operation not permitted\n"
-              "fences: 0\n");
+                  "fence: system error, Operation not permitted\n"
+                  "fence: system error, Operation not permitted\n"
+                  "fences: 0\n");
   }
 }
 

@@ -301,7 +301,8 @@ void free_bulk(std::span<Page* const> pages) noexcept {
 void free_bulk(std::span<PageRef> pages) noexcept {
   Page* some[kClusterFrames];
   while (!pages.empty()) {
-    const std::span<PageRef> part = pages.first(std::min<std::size_t>(pages.size(), kClusterFrames));
+    const std::span<PageRef> part =
+        pages.first(std::min<std::size_t>(pages.size(), kClusterFrames));
     std::size_t n = 0;
     for (PageRef& page : part) {
       some[n] = page.detach();

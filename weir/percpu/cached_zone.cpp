@@ -152,9 +152,8 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   const std::uint32_t sharers = cpus != 0 ? cpus : lists;
   limits_ = cache_limits(managed, sharers, options.lists, options.merge == Merge::deferred,
                          options.high.value, options.depot.value, options.cached.value);
-  if (const Error error =
-          lists_.open(managed, lists, limits_.high, options.free_order0 == FreeOrder0::list,
-                      sharers);
+  if (const Error error = lists_.open(managed, lists, limits_.high,
+                                      options.free_order0 == FreeOrder0::list, sharers);
       error.failed()) {
     undo();
     return error;
@@ -964,7 +963,8 @@ void CachedZone::detach() noexcept {
   detached_.store(true, memory_order_relaxed);
   lists_.disown();
   static bool told = false;
-  notice_once(told, "forked from a signal handler inside weir: its zones are not usable in this child");
+  notice_once(told,
+              "forked from a signal handler inside weir: its zones are not usable in this child");
 }
 
 void CachedZone::unlock_in_child() noexcept {

@@ -209,7 +209,8 @@ class CachedZone {
   void maybe_close() noexcept;
   void close() noexcept;
 
-  static constexpr std::uint32_t kTickClusters = 1024;  // most clusters of the depot a tick looks at
+  static constexpr std::uint32_t kTickClusters =
+      1024;  // most clusters of the depot a tick looks at
 
   // Frames of the first piece << 32 | its first index, in one word: whoever reads it while the slot
   // changes owner sees one zone or the other. Read by every free; constant while open.

@@ -36,9 +36,7 @@ CpuBlock& block_at(std::byte* at) noexcept {
   return *std::launder(reinterpret_cast<CpuBlock*>(at));
 }
 
-Bounds bounds_of(const ListHead& head) noexcept {
-  return {head.bounds.load(memory_order_relaxed)};
-}
+Bounds bounds_of(const ListHead& head) noexcept { return {head.bounds.load(memory_order_relaxed)}; }
 
 // Room below an end, of a list whose words may be read at different moments.
 std::uint32_t room_below(std::uint32_t end, std::uint32_t top) noexcept {
@@ -100,8 +98,7 @@ std::uint32_t locked_spill(CpuBlock& block, unsigned list, PageIndex* out,
   bounds = bounds.moved_up(take);
   if (bounds.floor() >= kRingPlaces[list]) {
     bounds = bounds.moved_down(kRingPlaces[list]);
-    head.word.store(head.word.load(memory_order_relaxed) - kRingPlaces[list],
-                    memory_order_relaxed);
+    head.word.store(head.word.load(memory_order_relaxed) - kRingPlaces[list], memory_order_relaxed);
   }
   head.bounds.store(bounds.word, memory_order_relaxed);
   return take;
@@ -330,8 +327,7 @@ std::uint32_t PageLists::pop_batch(Page** out, std::uint32_t n) noexcept {
         const Bounds bounds = bounds_of(head);
         const std::uint32_t top = head.top();
         const std::uint32_t to_wrap = place_of(top - 1, 0) + 1;
-        const std::uint32_t want =
-            std::min({n - done, room_below(top, bounds.floor()), to_wrap});
+        const std::uint32_t want = std::min({n - done, room_below(top, bounds.floor()), to_wrap});
         if (want == 0) {
           break;
         }
@@ -726,10 +722,8 @@ void PageLists::start_all() noexcept {
 }
 
 void PageLists::set_capacity(CpuId cpu, unsigned list, std::uint32_t blocks) noexcept {
-  block(cpu.value).lists[list].capacity.store(std::min(blocks, capacities_[list] == 0
-                                                                   ? 0
-                                                                   : kRingPlaces[list]),
-                                              memory_order_relaxed);
+  block(cpu.value).lists[list].capacity.store(
+      std::min(blocks, capacities_[list] == 0 ? 0 : kRingPlaces[list]), memory_order_relaxed);
 }
 
 void PageLists::apply_capacity(unsigned list) noexcept {
@@ -750,8 +744,7 @@ void PageLists::apply_capacity(unsigned list) noexcept {
   }
   const ListHead& head = block_here().lists[list];
   const Bounds bounds = bounds_of(head);
-  const Bounds next =
-      bounds_from(bounds.floor(), list, head.capacity.load(memory_order_relaxed));
+  const Bounds next = bounds_from(bounds.floor(), list, head.capacity.load(memory_order_relaxed));
   if (bounds.running() && next.word != bounds.word) {
     // Refused when this thread is on another CPU by now, whose bounds are others: no harm, for
     // bounds that happen to be equal belong to a list of the same capacity.
@@ -826,8 +819,8 @@ PercpuCounterValues PageLists::counters(std::uint32_t cpu) const noexcept {
   for (unsigned list = 0; list < kListOrders; ++list) {
     const ListHead& head = at.lists[list];
     const std::uint64_t pops = head.pops();
-    const std::int64_t pushes = static_cast<std::int64_t>(pops + count_on(head)) -
-                                head.moved.load(memory_order_relaxed);
+    const std::int64_t pushes =
+        static_cast<std::int64_t>(pops + count_on(head)) - head.moved.load(memory_order_relaxed);
     values.pops += pops;
     values.pushes += static_cast<std::uint64_t>(std::max<std::int64_t>(pushes, 0));
   }

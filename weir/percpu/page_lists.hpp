@@ -59,8 +59,7 @@ class PageLists {
         return false;
       }
       void* entry;
-      const bool taken =
-          arch::rseq::pop<ListPlaceOf<kList>>(blocks, rseq_area::g_offset, entry);
+      const bool taken = arch::rseq::pop<ListPlaceOf<kList>>(blocks, rseq_area::g_offset, entry);
       page = static_cast<Page*>(entry);
       return taken;
     }
@@ -103,8 +102,8 @@ class PageLists {
   [[nodiscard]] WEIR_HOT bool push_exactly(Page* const* pages, std::uint32_t n) noexcept {
     if constexpr (kHasRseq) {
       if (!(kTestHooks && (t_fake_cpu >= 0 || fails(Failpoint::list_push)))) {
-        return arch::rseq::push_many<ListPlaceOf<0>>(
-            section_blocks_, rseq_area::g_offset, reinterpret_cast<void* const*>(pages), n);
+        return arch::rseq::push_many<ListPlaceOf<0>>(section_blocks_, rseq_area::g_offset,
+                                                     reinterpret_cast<void* const*>(pages), n);
       }
     }
     return false;
@@ -112,8 +111,7 @@ class PageLists {
   // The same for pages whose descriptors all begin with `head` (zone/frame.hpp), looked at on the way;
   // nothing is pushed when one does not.
   [[nodiscard]] WEIR_HOT static bool push_alike_fast(std::byte* blocks, Page* const* pages,
-                                                     std::uint32_t n,
-                                                     std::uint64_t head) noexcept {
+                                                     std::uint32_t n, std::uint64_t head) noexcept {
     if constexpr (kHasRseq) {
       if (!(kTestHooks && (t_fake_cpu >= 0 || fails(Failpoint::list_push)))) {
         return arch::rseq::push_alike<ListPlaceOf<0>>(

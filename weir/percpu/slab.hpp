@@ -109,12 +109,12 @@ struct alignas(arch::kHeadBytes) ListHead {
   alignas(16) Atomic<std::uint64_t> word{0};
   // Written by sections on this CPU and by the zone's drainer.
   Atomic<std::uint64_t> bounds{0};
-  Atomic<std::uint64_t> saved{0};       // drainer's: the bounds that a stop replaced
-  Atomic<std::uint32_t> capacity{0};    // blocks; what the list is started with. Tuner's.
-  Atomic<std::uint32_t> misses{0};      // refills since the last tick; added to by slow paths
-  Atomic<std::uint32_t> overflows{0};   // spills since the last tick; added to by slow paths
-  Atomic<std::uint32_t> last_word{0};   // tuner's: low bits of the word at the last tick
-  Atomic<std::int64_t> moved{0};        // blocks in by refills less blocks out by spills and drains
+  Atomic<std::uint64_t> saved{0};      // drainer's: the bounds that a stop replaced
+  Atomic<std::uint32_t> capacity{0};   // blocks; what the list is started with. Tuner's.
+  Atomic<std::uint32_t> misses{0};     // refills since the last tick; added to by slow paths
+  Atomic<std::uint32_t> overflows{0};  // spills since the last tick; added to by slow paths
+  Atomic<std::uint32_t> last_word{0};  // tuner's: low bits of the word at the last tick
+  Atomic<std::int64_t> moved{0};       // blocks in by refills less blocks out by spills and drains
 
   [[nodiscard]] std::uint32_t top() const noexcept {
     return static_cast<std::uint16_t>(word.load(memory_order_relaxed));

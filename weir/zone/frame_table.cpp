@@ -16,9 +16,9 @@ constexpr std::size_t kChunkBytes = std::size_t{kMaxBlockFrames} * kFrameBytes;
 constexpr std::size_t kChunkDescriptors = std::size_t{kMaxBlockFrames} * sizeof(Page);
 static_assert(kChunkDescriptors % kFrameBytes == 0);
 
-Lock g_lock;                 // guards what stands here and in the header, and which chunks are taken
-std::uint64_t g_linear = 0;  // frames of the linear part; written once under g_lock, like g_room
-std::uint64_t g_room = 0;    // frames of the table
+Lock g_lock;  // guards what stands here and in the header, and which chunks are taken
+std::uint64_t g_linear = 0;   // frames of the linear part; written once under g_lock, like g_room
+std::uint64_t g_room = 0;     // frames of the table
 std::uintptr_t g_window = 0;  // address of linear frame 0, a multiple of the chunk
 
 // What of the window lies above the first memory; the kernel goes downward.
@@ -49,8 +49,7 @@ Error ensure_table(std::uintptr_t first, std::uint64_t size) {
   }
   Memory& memory = system_memory();
   for (std::uint64_t linear = wanted_frames(); linear >= kMaxBlockFrames; linear /= 2) {
-    const std::uint64_t frames =
-        linear + align_up<std::uint64_t>(linear / 4, kMaxBlockFrames);
+    const std::uint64_t frames = linear + align_up<std::uint64_t>(linear / 4, kMaxBlockFrames);
     Result<std::byte*> table = memory.reserve(Bytes{frames * sizeof(Page)}, Bytes{kFrameBytes});
     if (!table) {
       continue;
@@ -70,8 +69,8 @@ Error ensure_table(std::uintptr_t first, std::uint64_t size) {
     g_room = frames;
     g_linear = linear;
     const std::uint64_t window = linear << kFrameShift;
-    const std::uintptr_t end =
-        align_up<std::uint64_t>(first + std::min(std::max(size, kWindowAbove), window), kChunkBytes);
+    const std::uintptr_t end = align_up<std::uint64_t>(
+        first + std::min(std::max(size, kWindowAbove), window), kChunkBytes);
     g_window = end > window ? end - window : 0;
     g_linear_end = g_pages + linear;
     g_linear_bias = g_window - reinterpret_cast<std::uintptr_t>(g_pages) * kAddressScale;

@@ -850,7 +850,8 @@ TEST_F(PageListsTest, MemoryGrowsWithTheCpusInUseNotWithThoseThatMayAppear) {
     Lists lists(count, kHigh, whole_pages(64_GiB), true, /*run=*/false);
     EXPECT_GE(lists.reserved(), Bytes{count * arch::kBlockBytes});
     EXPECT_EQ(lists.touched(), Bytes{0});
-    const std::byte* const memory = lists.blocks() - 2 * arch::kBlockBytes;
+    const std::byte* const memory =
+        reinterpret_cast<const std::byte*>(&lists.block(0)) - 2 * arch::kBlockBytes;
     // What anybody's section may have looked at: nothing has been written.
     EXPECT_EQ(resident(memory, lists.reserved()), 0U);
     for (const std::uint32_t number : {0U, 1U}) {
