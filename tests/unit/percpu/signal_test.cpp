@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/support/interrupt.hpp"
+#include "tests/support/process.hpp"
 #include "tests/support/side_table.hpp"
 #include "tests/support/zones.hpp"
 #include "weir/percpu/cached_zone.hpp"
@@ -219,7 +220,9 @@ TEST_F(Signals, ADrainInAHandlerDrainsOrSaysThatItCannot) {
         ASSERT_EQ(zone->drain_all().code, Errc::ok);
         ASSERT_EQ(zone->zone().free_pages(), 4096U);
       });
-  EXPECT_GT(refused, 0);  // where the list itself was interrupted
+  if (!test::kSanitized) {  // instrumented bodies are long: not every instruction is tried
+    EXPECT_GT(refused, 0);  // where the list itself was interrupted
+  }
 }
 
 // ---- at exhaustion -------------------------------------------------------------------------------
