@@ -266,8 +266,10 @@ TEST(CachedZone, CrossingCpusCostsNoHoldOnceTheDepotKnowsTheFlow) {
     if (kept) {
       EXPECT_EQ(holds(*zone), before);
       const PercpuCounterValues now = zone->percpu_counters();
-      EXPECT_NEAR(static_cast<double>(now.clusters_taken - counted.clusters_taken), kPages / 64, 1);
-      EXPECT_NEAR(static_cast<double>(now.clusters_given - counted.clusters_given), kPages / 64, 1);
+      EXPECT_NEAR(static_cast<double>(now.clusters_taken - counted.clusters_taken), kPages / 64.0,
+                  1);
+      EXPECT_NEAR(static_cast<double>(now.clusters_given - counted.clusters_given), kPages / 64.0,
+                  1);
     } else {
       EXPECT_LE(holds(*zone) - before, 2 * kPages / 64 + 4);
       EXPECT_GE(holds(*zone) - before, 2 * kPages / 64 - 4);

@@ -135,7 +135,7 @@ void expect_no_hold(const Flow& flow) {
   EXPECT_EQ(holds(*zone), before);
   // All of it went through the depot, a cluster at a time.
   const PercpuCounterValues now = zone->percpu_counters();
-  const auto clusters = static_cast<double>((kBatches - kWarm) * flow.batch / 64);
+  const double clusters = static_cast<double>((kBatches - kWarm) * flow.batch) / 64;
   EXPECT_NEAR(static_cast<double>(now.clusters_taken - counted.clusters_taken), clusters,
               clusters / 100 + 5);
   EXPECT_NEAR(static_cast<double>(now.clusters_given - counted.clusters_given), clusters,
