@@ -856,27 +856,31 @@ std::uint64_t CachedZone::retire() noexcept {
   return out;
 }
 
-void CachedZone::close_if_home() noexcept { maybe_close(); }
-
 void CachedZone::maybe_close() noexcept {
-  if (!retired_.load(memory_order_relaxed) || thread_is_marked()) [[likely]] {
-    return;
+  if (retired_.load(memory_order_relaxed) && !thread_is_marked()) [[unlikely]] {
+    zone_registry::close_if_home(*this);
   }
-  {
-    const ThreadMark mark;
-    const LockGuard guard{shortage_lock_};
-    if (!retired_.load(memory_order_relaxed)) {
-      return;  // seen by exactly one: close() ends the retirement
-    }
+}
+
+CachedZone::Closing CachedZone::close_if_home() noexcept {
+  if (!retired_.load(memory_order_relaxed)) {
+    return Closing::no;
+  }
+  if (!shortage_lock_.try_lock()) {
+    return Closing::busy;
+  }
+  Closing answer = Closing::no;
+  if (retired_.load(memory_order_relaxed)) {  // seen by exactly one: close() ends the retirement
     drain_depot(depot_.bodies());
     // A carrier may have given its pages already and still be inside the lists' memory: it comes by
     // here when it is done.
-    if (zone_.exact_free_pages() != zone_.managed().value || carriers() != 0) {
-      return;
+    if (zone_.exact_free_pages() == zone_.managed().value && carriers() == 0) {
+      close();
+      answer = Closing::done;
     }
-    close();
   }
-  zone_registry::forget(*this);
+  shortage_lock_.unlock();
+  return answer;
 }
 
 void CachedZone::close() noexcept {

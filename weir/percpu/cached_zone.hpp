@@ -123,8 +123,10 @@ class CachedZone {
   // The owner has gone: the zone closes as soon as all its pages are home, perhaps at once.
   // Returns the frames still out.
   std::uint64_t retire() noexcept;
-  // Closes a retired zone that is whole again; for whoever finds one that was left to him.
-  void close_if_home() noexcept;
+  // For the registry, in a marked section: closes a retired zone that is whole again. busy: somebody
+  // drains it just now; that may be for a list which this thread's signal handler has interrupted.
+  enum class Closing : std::uint8_t { no, done, busy };
+  [[nodiscard]] Closing close_if_home() noexcept;
 
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
   // The first piece, for the range test of the default zone.

@@ -42,22 +42,6 @@ void for_each_used(F&& visit) {
   }
 }
 
-// A signal handler that released the last page of a retired zone, having interrupted a marked
-// section, left the closing to others.
-void close_those_that_are_home() {
-  for (std::uint16_t id = 1; id < kMaxZones; ++id) {
-    bool used = false;
-    {
-      const ThreadMark mark;
-      const LockGuard guard{g_book.lock};
-      used = g_book.used[id];
-    }
-    if (used) {
-      zone_by_id(id)->close_if_home();
-    }
-  }
-}
-
 // g_book.lock held.
 void make_default(CachedZone& zone) {
   g_default_lists.head.store(0, memory_order_relaxed);
@@ -66,6 +50,26 @@ void make_default(CachedZone& zone) {
   g_default_lists.head.store(&zone == &g_empty.zone ? 0 : ordinary_head(zone.id()),
                              memory_order_release);  // pairs: release_fast acquire
   g_default.store(&zone, memory_order_release);      // pairs: zone_of acquire
+}
+
+// g_book.lock held. The default zone is always an open one: what make_default() reads of a zone must not
+// change under its hands, so zones close under this lock too.
+CachedZone::Closing close_held(CachedZone& zone) {
+  const CachedZone::Closing closing = zone.close_if_home();
+  if (closing != CachedZone::Closing::done) {
+    return closing;
+  }
+  g_book.used[zone.id()] = false;
+  if (g_default.load(memory_order_relaxed) == &zone) {
+    CachedZone* next = &g_empty.zone;
+    for_each_used([&next](CachedZone& other) {
+      if (next == &g_empty.zone) {
+        next = &other;
+      }
+    });
+    make_default(*next);
+  }
+  return closing;
 }
 
 bool lock_zones() {
@@ -141,9 +145,11 @@ Result<CachedZone*> open(Source* source, const std::vector<Extent>& extents, con
   if (registered != 0) {
     return Error{Errc::system, "pthread_atfork", registered};
   }
-  close_those_that_are_home();
   const ThreadMark mark;
   const LockGuard guard{g_book.lock};
+  // What was left to others: by a signal handler that released the last page of a retired zone, having
+  // interrupted a marked section; by close_if_home().
+  for_each_used([](CachedZone& zone) { static_cast<void>(close_held(zone)); });
   for (std::uint16_t id = 1; id < kMaxZones; ++id) {
     if (g_book.used[id]) {
       continue;
@@ -165,18 +171,17 @@ Result<CachedZone*> open(Source* source, const std::vector<Extent>& extents, con
   return Error{Errc::exhausted, "zones of the process", 0};
 }
 
-void forget(CachedZone& zone) noexcept {
-  const ThreadMark mark;
-  const LockGuard guard{g_book.lock};
-  g_book.used[zone.id()] = false;
-  if (g_default.load(memory_order_relaxed) == &zone) {
-    CachedZone* next = &g_empty.zone;
-    for_each_used([&next](CachedZone& other) {
-      if (next == &g_empty.zone) {
-        next = &other;
+void close_if_home(CachedZone& zone) noexcept {
+  // The patience of seconds: a drain takes less, unless it waits for this very thread.
+  for (std::uint32_t spin = 0; spin < 100'000; ++spin) {
+    {
+      const ThreadMark mark;
+      const LockGuard guard{g_book.lock};
+      if (close_held(zone) != CachedZone::Closing::busy) {
+        return;
       }
-    });
-    make_default(*next);
+    }
+    ::sched_yield();
   }
 }
 

@@ -36,8 +36,9 @@ extern constinit DefaultLists g_default_lists;
 // the lists are measured; 0 = all.
 Result<CachedZone*> open(Source* source, const std::vector<Extent>& extents, const Options& options,
                          std::uint32_t lists, std::uint32_t cpus = 0);
-// A zone that closed gives its slot back (called by the zone itself).
-void forget(CachedZone& zone) noexcept;
+// Closes a retired zone whose pages are all home and gives its slot back; nothing happens otherwise.
+// Not in a marked section. When the zone's drainer does not end, the next open() closes it.
+void close_if_home(CachedZone& zone) noexcept;
 // Zones open now, retired ones included.
 std::uint32_t count() noexcept;
 

@@ -387,16 +387,37 @@ TEST_F(Signals, AHandlerInsideAListDoesNotWaitForADrainer) {
       std::this_thread::yield();
     }
   });
-  int late = 0;
-  bool reached = true;
-  for (std::uint64_t k = 1; reached; ++k) {
-    state.prepare();
-    reached = interrupt_at(
-        k,
+  // Every instruction inside the list, and some of the others: each costs a drain.
+  std::vector<std::uint64_t> places;
+  state.prepare();
+  {
+    const OnCpu cpu(0);
+    std::uint64_t k = 0;
+    std::vector<std::uint64_t> inside;
+    inside.reserve(10'000);  // a handler allocates nothing
+    const std::uint64_t length = test::interrupt_each(
+        [&] { state.give_one(); },
         [&] {
-          const OnCpu cpu(0);
-          state.give_one();
-        },
+          ++k;
+          if (state.zone->lists().caller_inside() && inside.size() < inside.capacity()) {
+            inside.push_back(k);
+          }
+        });
+    constexpr std::uint64_t kPlaces = 300;
+    for (std::uint64_t at = 1; at <= length; at += 1 + length / kPlaces) {
+      places.push_back(at);
+    }
+    for (std::size_t i = 0; i < inside.size(); i += 1 + inside.size() / kPlaces) {
+      places.push_back(inside[i]);
+    }
+  }
+  state.judge();
+  int late = 0;
+  for (const std::uint64_t k : places) {
+    state.prepare();
+    const OnCpu cpu(0);
+    static_cast<void>(interrupt_at(
+        k, [&] { state.give_one(); },
         [&] {
           const int now = round.fetch_add(1) + 1;
           // As long as a drain takes that waits for nobody.
@@ -407,7 +428,7 @@ TEST_F(Signals, AHandlerInsideAListDoesNotWaitForADrainer) {
           late += done.load() != now ? 1 : 0;
           EXPECT_FALSE(is_page(state.zone->alloc(Order{9}, {})));
           static_cast<void>(state.zone->drain(CpuId{1}));
-        });
+        }));
     while (done.load() != round.load()) {
       std::this_thread::yield();
     }
