@@ -121,42 +121,91 @@ Page* hand_out(CachedZone& zone, Page* page, Order order, AllocFlags flags) noex
   return page;
 }
 
-bool is_empty(const PageRef& slot) noexcept { return slot.empty(); }
-bool is_empty(const Page* slot) noexcept { return slot == nullptr; }
-// Into an empty slot, which owns nothing that would have to be let go.
-void fill(PageRef& slot, Page* page) noexcept { std::construct_at(&slot, page); }
-void fill(Page*& slot, Page* page) noexcept { slot = page; }
+// Two places as a vector, eight in a step: compilers make single steps of such loops.
+using TwoPlaces = std::uintptr_t [[gnu::vector_size(16)]];
+constexpr std::size_t kAtOnce = 8;
 
-template <class Slot>
-std::size_t fill_slots(CachedZone& zone, std::span<Slot> slots, AllocFlags flags) noexcept {
-  const bool plain = !kCheckedDrops && flags == AllocFlags::none;
-  Page* buffer[kClusterFrames];
+TwoPlaces two_at(Page* const* places) noexcept {
+  TwoPlaces two;
+  std::memcpy(&two, static_cast<const void*>(places), sizeof(two));
+  return two;
+}
+
+// The bits of all n places, or of all less one.
+template <std::uintptr_t kLess>
+std::uintptr_t bits_of(Page* const* places, std::size_t n) noexcept {
+  constexpr TwoPlaces kSubtract = {kLess, kLess};
+  TwoPlaces seen = {0, 0};
+  std::size_t i = 0;
+  for (; i + kAtOnce <= n; i += kAtOnce) {
+    seen |= (two_at(places + i) - kSubtract) | (two_at(places + i + 2) - kSubtract) |
+            (two_at(places + i + 4) - kSubtract) | (two_at(places + i + 6) - kSubtract);
+  }
+  std::uintptr_t rest = seen[0] | seen[1];
+  for (; i < n; ++i) {
+    rest |= reinterpret_cast<std::uintptr_t>(places[i]) - kLess;
+  }
+  return rest;
+}
+bool all_empty(Page* const* places, std::size_t n) noexcept { return bits_of<0>(places, n) == 0; }
+// Only of zero, less one, the top bit is set: no address of a user's has it.
+bool none_empty(Page* const* places, std::size_t n) noexcept {
+  return bits_of<1>(places, n) >> 63 == 0;
+}
+
+void empty_all(Page** places, std::size_t n) noexcept {
+  std::size_t i = 0;
+  for (; i + kAtOnce <= n; i += kAtOnce) {
+    std::memset(static_cast<void*>(places + i), 0, kAtOnce * sizeof(Page*));
+  }
+  std::fill(places + i, places + n, nullptr);
+}
+
+// Slots that are all empty, a cluster at a time, without a buffer between. Returns how many were filled;
+// `more`: the next one is populated, and all before are as well.
+std::size_t fill_empty(CachedZone& zone, Page** slots, std::size_t n, bool& more) noexcept {
+  std::size_t filled = 0;
+  while (filled < n) {
+    const std::size_t want = std::min<std::size_t>(n - filled, kClusterFrames);
+    if (!all_empty(slots + filled, want)) {
+      more = true;
+      return filled;
+    }
+    const std::size_t got = zone.alloc_bulk(slots + filled, want, {});
+    filled += got;
+    if (got < want) {
+      empty_all(slots + filled, want - got);  // what a try left there
+      break;
+    }
+  }
+  more = false;
+  return filled;
+}
+
+std::size_t fill_slots(CachedZone& zone, Page** slots, std::size_t n, AllocFlags flags) noexcept {
   std::size_t scan = 0;  // slots before it are populated or could not be
   bool more = true;
-  while (more && scan < slots.size()) {
+  if (!kCheckedDrops && flags == AllocFlags::none) {
+    scan = fill_empty(zone, slots, n, more);
+  }
+  Page* buffer[kClusterFrames];
+  while (more && scan < n) {
     // The next holes, as many as a cluster has frames.
     std::size_t holes = 0;
     std::size_t end = scan;
-    for (; end < slots.size() && holes < kClusterFrames; ++end) {
-      holes += is_empty(slots[end]) ? 1 : 0;
+    for (; end < n && holes < kClusterFrames; ++end) {
+      holes += slots[end] == nullptr ? 1 : 0;
     }
     const std::size_t got = zone.alloc_bulk(buffer, holes, rights(flags));
     more = got == holes;
-    if (plain && holes == end - scan) {
-      for (std::size_t i = 0; i < got; ++i) {
-        fill(slots[scan + i], buffer[i]);
-      }
-      scan += got;
-      continue;
-    }
     for (std::size_t used = 0; used < got; ++scan) {
-      if (is_empty(slots[scan])) {
-        fill(slots[scan], hand_out(zone, buffer[used++], Order{0}, flags));
+      if (slots[scan] == nullptr) {
+        slots[scan] = hand_out(zone, buffer[used++], Order{0}, flags);
       }
     }
     scan = more ? end : scan;
   }
-  while (scan < slots.size() && !is_empty(slots[scan])) {
+  while (scan < n && slots[scan] != nullptr) {
     ++scan;
   }
   return scan;
@@ -248,11 +297,11 @@ bool PageAllocator::alloc_exactly(std::span<Page*> out, AllocFlags flags) noexce
 }
 
 std::size_t PageAllocator::alloc_bulk(std::span<PageRef> slots, AllocFlags flags) noexcept {
-  return fill_slots(*zone_, slots, flags);
+  return fill_slots(*zone_, PageRef::places_of(slots), slots.size(), flags);
 }
 
 std::size_t PageAllocator::alloc_bulk(std::span<Page*> slots, AllocFlags flags) noexcept {
-  return fill_slots(*zone_, slots, flags);
+  return fill_slots(*zone_, slots.data(), slots.size(), flags);
 }
 
 std::size_t PageAllocator::alloc_bulk(PageList& list, std::size_t n, AllocFlags flags) noexcept {
@@ -298,18 +347,16 @@ void free_bulk(std::span<Page* const> pages) noexcept {
   }
 }
 
-void free_bulk(std::span<PageRef> pages) noexcept {
-  Page* some[kClusterFrames];
-  while (!pages.empty()) {
-    const std::span<PageRef> part =
-        pages.first(std::min<std::size_t>(pages.size(), kClusterFrames));
-    std::size_t n = 0;
-    for (PageRef& page : part) {
-      some[n] = page.detach();
-      n += some[n] != nullptr ? 1 : 0;
+void free_bulk(std::span<PageRef> owners) noexcept {
+  Page** pages = PageRef::places_of(owners);
+  for (std::size_t left = owners.size(); left != 0;) {
+    const std::size_t n = std::min<std::size_t>(left, kClusterFrames);
+    if (!none_empty(pages, n) || release_bulk_fast(pages, n) != n) [[unlikely]] {
+      free_bulk(std::span<Page* const>(pages, n));
     }
-    free_burst(std::span<Page* const>(some, n));
-    pages = pages.subspan(part.size());
+    empty_all(pages, n);
+    pages += n;
+    left -= n;
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "weir/base/hot.hpp"
@@ -50,6 +51,11 @@ class [[nodiscard]] PageRef {
   // Gives the reference to the caller.
   [[nodiscard]] WEIR_HOT Page* detach() noexcept { return std::exchange(page_, nullptr); }
   WEIR_HOT void reset() noexcept { unref(std::exchange(page_, nullptr)); }
+
+  // Where owners in a row keep their pages, for bulk calls that move references themselves.
+  [[nodiscard]] static Page** places_of(std::span<PageRef> owners) noexcept {
+    return owners.empty() ? nullptr : &owners.front().page_;
+  }
 
  private:
   Page* page_ = nullptr;

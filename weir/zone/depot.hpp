@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <new>
 
+#include "weir/arch/cpu.hpp"
 #include "weir/base/atomic.hpp"
 #include "weir/base/bits.hpp"
 #include "weir/base/check.hpp"
@@ -118,6 +119,7 @@ class BasicDepot {
   [[nodiscard]] WEIR_HOT bool give_full(ClusterId id, std::uint32_t shard) noexcept {
     WEIR_ASSERT(id.value < bodies_, "Depot D1");
     AtomicT<std::uint64_t>& stack = shards_[shard].full;
+    prefetch_for_write(&stack);
     StackHead seen{stack.load(memory_order_relaxed)};
     do {
       // Looked at inside the loop: the swap proves that this shard's depth is still the one summed.
@@ -190,8 +192,10 @@ class BasicDepot {
 
   // The top of a stack and what is left of it, or kNoCluster.
   WEIR_HOT ClusterId pop(AtomicT<std::uint64_t>& stack, StackHead& left) noexcept {
+    prefetch_for_write(&stack);
     StackHead seen{stack.load(memory_order_acquire)};  // pairs: BasicDepot::try_push release
     while (seen.top() != kNoCluster) {
+      prefetch_body(seen.top());  // on its way while the stack's own lines are
       // Another thread may hold that body by now and write its entry; then the tag has changed and
       // what is read here is thrown away.
       left = seen.popped({next_[seen.top().value].load(memory_order_relaxed)});
@@ -202,6 +206,12 @@ class BasicDepot {
     }
     return kNoCluster;
   }
+  WEIR_HOT void prefetch_body(ClusterId id) const noexcept {
+    constexpr std::size_t kLine = kCacheLine / sizeof(PageIndex);
+    for (std::size_t i = 0; i < kClusterFrames; i += kLine) {
+      prefetch_for_read(clusters_[id.value].frames + i);
+    }
+  }
   // One try upon `seen`, which becomes what is there instead when it fails.
   WEIR_HOT bool try_push(AtomicT<std::uint64_t>& stack, StackHead& seen, ClusterId id) noexcept {
     next_[id.value].store(seen.top().value, memory_order_relaxed);
@@ -210,6 +220,7 @@ class BasicDepot {
                                        memory_order_relaxed);
   }
   WEIR_HOT void push(AtomicT<std::uint64_t>& stack, ClusterId id) noexcept {
+    prefetch_for_write(&stack);
     StackHead seen{stack.load(memory_order_relaxed)};
     while (!try_push(stack, seen, id)) {
     }
