@@ -189,6 +189,8 @@ bool run_step(std::string_view step) {
     print_error("fence", fence::all());
     print_error("fence", fence::cpu(CpuId{0}));
     std::printf("fences: %llu\n", static_cast<unsigned long long>(fence::count() - before));
+  } else if (step == "no-visits") {
+    fence::visits_for_test(false);
   } else if (step == "untouched") {
     print_untouched();
   } else if (step == "fork") {
@@ -340,7 +342,7 @@ TEST_F(RseqEnvironment, MembarrierRefusedMakesListsLocked) {
     EXPECT_EQ(
         run(environment, "refuse-membarrier=38 mode area"),
         "mode: locked: membarrier refuses its rseq command: Function not implemented\n" + area);
-    EXPECT_EQ(run(environment, "refuse-membarrier=1 mode area fence"),
+    EXPECT_EQ(run(environment, "refuse-membarrier=1 no-visits mode area fence"),
               "mode: locked: membarrier refuses its rseq command: Operation not permitted\n" +
                   area +
                   "fence: system error, Operation not permitted\n"
@@ -360,15 +362,24 @@ TEST_F(RseqEnvironment, AFilterInstalledLaterLeavesNewThreadsOutAndCountsThem) {
             "fence: ok\nfence: ok\nfences: 2\n");
 }
 
+TEST_F(RseqEnvironment, AFenceRefusedLaterIsReplacedByVisits) {
+  for (const std::string refusal : {"refuse-membarrier=1", "refuse-membarrier=22"}) {
+    EXPECT_EQ(run("", "mode " + refusal + " fence section"),
+              "mode: rseq: rseq registered by the C library, membarrier ready\n"
+              "fence: ok\nfence: ok\nfences: 2\n"
+              "section: committed\n");
+  }
+}
+
 TEST_F(RseqEnvironment, AFenceRefusedLaterSaysSo) {
-  EXPECT_EQ(run(kWithoutCLibrary, "mode fence refuse-membarrier=1 fence"),
+  EXPECT_EQ(run(kWithoutCLibrary, "mode fence no-visits refuse-membarrier=1 fence"),
             "mode: rseq: rseq registered by weir, membarrier ready\n"
             "fence: ok\nfence: ok\nfences: 2\n"
             "fence: system error, Operation not permitted\n"
             "fence: system error, Operation not permitted\n"
             "fences: 0\n");
   // An old kernel's answer to the flag is not taken for a fence either.
-  EXPECT_EQ(run(kWithoutCLibrary, "mode refuse-membarrier=22 fence"),
+  EXPECT_EQ(run(kWithoutCLibrary, "mode no-visits refuse-membarrier=22 fence"),
             "mode: rseq: rseq registered by weir, membarrier ready\n"
             "fence: system error, Invalid argument\n"
             "fence: system error, Invalid argument\n"
@@ -376,7 +387,7 @@ TEST_F(RseqEnvironment, AFenceRefusedLaterSaysSo) {
 }
 
 TEST_F(RseqEnvironment, AFenceThatWasNeverEnabledIsAnError) {
-  EXPECT_EQ(run("", "fence"),
+  EXPECT_EQ(run("", "no-visits fence"),
             "fence: system error, Operation not permitted\n"
             "fence: system error, Operation not permitted\n"
             "fences: 0\n");

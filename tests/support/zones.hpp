@@ -66,6 +66,14 @@ class TestZone {
   bool abandoned_ = false;
 };
 
+// Whether somebody is inside a list of the zone, in the locked form: exact where one thread uses it.
+inline bool list_held(CachedZone& zone) {
+  bool held = false;
+  zone.lists().for_each_started(
+      [&](CpuId cpu) { held = held || zone.lists().block(cpu.value).lock.held(); });
+  return held;
+}
+
 // While it lives, this thread runs on one CPU and nowhere else.
 class Pinned {
  public:

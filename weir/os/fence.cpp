@@ -2,6 +2,7 @@
 #include "weir/os/fence.hpp"
 
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,22 +32,52 @@ Error outcome(int why) noexcept {
   return kOk;
 }
 
+Atomic<bool> g_may_visit{true};
+
+// This thread runs on each of the CPUs once. What ran there has been preempted, which ends its section,
+// and goes on after it, which makes it see what this thread wrote. A CPU that the kernel does not let it
+// run on (offline, not in this control group's set) runs no thread of this process either.
+bool visit(std::uint32_t from, std::uint32_t to) noexcept {
+  const int saved = errno;
+  cpu_set_t before;
+  bool visited = g_may_visit.load(memory_order_relaxed) &&
+                 ::sched_getaffinity(0, sizeof(before), &before) == 0;
+  for (std::uint32_t cpu = from; visited && cpu <= to && cpu < CPU_SETSIZE; ++cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    visited = ::sched_setaffinity(0, sizeof(one), &one) == 0 || errno == EINVAL;
+  }
+  visited = visited && ::sched_setaffinity(0, sizeof(before), &before) == 0;
+  errno = saved;
+  return visited;
+}
+
+Error fence_or_visit(int why, std::uint32_t from, std::uint32_t to) noexcept {
+  return outcome(why != 0 && visit(from, to) ? 0 : why);
+}
+
 }  // namespace
+
+void visits_for_test(bool allowed) noexcept { g_may_visit.store(allowed, memory_order_relaxed); }
 
 Error enable() noexcept {
   if (const int why = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0)) {
     const bool unknown = why == ENOSYS || why == EINVAL;
     return {unknown ? Errc::unsupported : Errc::system, "membarrier", why};
   }
-  return all();
+  return outcome(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0));
 }
 
-Error all() noexcept { return outcome(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0)); }
+Error all() noexcept {
+  const int why = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0);
+  return fence_or_visit(why, 0, CPU_SETSIZE - 1);
+}
 
 Error cpu(CpuId cpu) noexcept {
   const int why = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, MEMBARRIER_CMD_FLAG_CPU,
                              static_cast<int>(cpu.value));
-  return why == EINVAL ? all() : outcome(why);
+  return why == EINVAL ? all() : fence_or_visit(why, cpu.value, cpu.value);
 }
 
 std::uint64_t count() noexcept { return g_count.load(memory_order_relaxed); }

@@ -22,14 +22,18 @@ namespace weir::fence {
 
 // When it returns without error, every section of this process that was running anywhere when it was
 // called has been restarted or has committed, and sections that start later see what this thread
-// wrote before. A full barrier for the caller. A system error when the kernel refuses (without
-// enable(), or a filter was installed since): then nothing is known of any section.
-// Async-signal-safe, keeps errno.
+// wrote before. A full barrier for the caller. Where the kernel refuses the command (a filter was
+// installed since), the calling thread runs on every CPU once instead, with its affinity as before
+// afterwards: tens of microseconds a CPU, longer beside real-time threads. A system error when it may
+// not do that either: then nothing is known of any section. Async-signal-safe, keeps errno.
 [[nodiscard]] WEIR_COLD Error all() noexcept;
 
 // The same for the sections on one CPU, without disturbing the others. Where the kernel cannot single
 // out a CPU it is all().
 [[nodiscard]] WEIR_COLD Error cpu(CpuId cpu) noexcept;
+
+// Whether a refused fence may be replaced by visits.
+void visits_for_test(bool allowed) noexcept;
 
 // Fences that succeeded in this process (a forked child goes on counting from its parent's number).
 [[nodiscard]] std::uint64_t count() noexcept;

@@ -42,6 +42,9 @@ class Lock {
     }
   }
 
+  // In a process that is single-threaded by now: free, whoever held it. Its holder may still unlock it.
+  void reset() noexcept { word_.store(kFree, memory_order_relaxed); }
+
   // Racy by nature; for statistics and tests.
   [[nodiscard]] bool held() const noexcept { return word_.load(memory_order_relaxed) != kFree; }
 

@@ -36,6 +36,18 @@ constexpr bool on = true;
 #undef WEIR_DEFAULT_toggle
 #undef WEIR_DEFAULT_choice
 
+// So much is shown of a name or value that a user wrote.
+constexpr std::size_t kShown = 32;
+
+// The longest line: a long name that no option has, with a long value, and all names there are.
+constexpr std::size_t kLongestLine =
+    sizeof "WEIR_OPTIONS: unknown option \"...\" with value \"...\"; known: " + 2 * kShown
+#define WEIR_OPTION(type, name, initial, least, most, help) +sizeof(", " #name) - 1
+#include "weir/os/options.def"
+#undef WEIR_OPTION
+    ;
+static_assert(kLongestLine <= sizeof OptionProblem::line);
+
 // A text that grows within a fixed array and is cut at its end.
 class Text {
  public:
@@ -51,7 +63,6 @@ class Text {
 
   // What a user wrote, in quotes: cut when long, without characters that break a line.
   void quote(std::string_view text) noexcept {
-    constexpr std::size_t kShown = 32;
     add("\"");
     for (const char c : text.substr(0, kShown)) {
       add("%c", c >= ' ' && c <= '~' ? c : '?');

@@ -32,10 +32,10 @@ struct Options {
 };
 
 // A refused option text: a code and one line that names the option, the value and the choice there
-// was.
+// was. Long names and values are shown in part, so that the choice always fits.
 struct OptionProblem {
   Errc code = Errc::ok;
-  std::array<char, 200> line{};
+  std::array<char, 256> line{};
 };
 
 // Reads "name=value,name=value" over `options`. Sizes take K, M, G suffixes (powers of 1024);

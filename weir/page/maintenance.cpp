@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "weir/page/maintenance.hpp"
 
+#include <algorithm>
+
 namespace weir {
 
 Maintenance::Maintenance(PageAllocator& pages, std::chrono::milliseconds interval)
-    : pages_(pages), thread_([this, interval] { run(interval); }) {}
+    : pages_(pages),
+      interval_(std::clamp(interval, kShortest, kLongest)),
+      thread_([this] { run(); }) {}
 
 Maintenance::~Maintenance() {
   {
@@ -15,9 +19,9 @@ Maintenance::~Maintenance() {
   thread_.join();
 }
 
-void Maintenance::run(std::chrono::milliseconds interval) {
+void Maintenance::run() {
   std::unique_lock lock{mutex_};
-  while (!wake_.wait_for(lock, interval, [this] { return ending_; })) {
+  while (!wake_.wait_for(lock, interval_, [this] { return ending_; })) {
     lock.unlock();
     pages_.tick();
     lock.lock();

@@ -63,12 +63,14 @@ void wait_a_little(std::uint32_t spin) noexcept {
 class CachedZone::Carry {
  public:
   explicit Carry(CachedZone& zone) noexcept
-      : zone_(zone), hands_(zone.lists_.counted_block_here().hands) {
+      : zone_(zone),
+        count_(zone.lists_.counted_block_here().carriers),
+        nested_(thread_is_marked()) {
     ThreadMark::enter();  // a handler that interrupts a carrier must not wait for carriers
-    hands_.fetch_add(1, memory_order_seq_cst);  // pairs: enter_shortage seq_cst
+    count_.fetch_add(1, memory_order_seq_cst);  // pairs: enter_shortage seq_cst
   }
   ~Carry() {
-    hands_.fetch_sub(1, memory_order_release);  // pairs: carriers seq_cst
+    count_.fetch_sub(1, memory_order_release);  // pairs: carriers seq_cst
     if (!zone_.in_shortage()) [[likely]] {
       ThreadMark::leave();
       return;
@@ -81,6 +83,8 @@ class CachedZone::Carry {
   Carry(const Carry&) = delete;
   Carry& operator=(const Carry&) = delete;
 
+  // Whether this is a signal handler that interrupted a marked section: no lock for it.
+  [[nodiscard]] bool nested() const noexcept { return nested_; }
   // Whether the depot and the lists are to be left alone.
   [[nodiscard]] bool stopped() const noexcept {
     return zone_.stopped_.load(memory_order_seq_cst);  // pairs: enter_shortage seq_cst
@@ -88,28 +92,23 @@ class CachedZone::Carry {
 
  private:
   CachedZone& zone_;
-  Atomic<std::uint32_t>& hands_;
-};
-
-// For a request that goes on looking when it finds nothing.
-class CachedZone::NeverQuiet final : public Zone::Outside {
- public:
-  [[nodiscard]] bool quiet() const noexcept override { return false; }
+  Atomic<std::uint32_t>& count_;
+  bool nested_;
 };
 
 // A drainer between list or depot and engine; shortage_lock_ held. Counted like a carrier, for whoever
 // decides about a refusal does so without that lock.
 class CachedZone::DrainerCarry {
  public:
-  explicit DrainerCarry(CachedZone& zone) noexcept : hands_(zone.lists_.common_block().hands) {
-    hands_.fetch_add(1, memory_order_seq_cst);  // pairs: carriers seq_cst
+  explicit DrainerCarry(CachedZone& zone) noexcept : count_(zone.lists_.common_block().carriers) {
+    count_.fetch_add(1, memory_order_seq_cst);  // pairs: carriers seq_cst
   }
-  ~DrainerCarry() { hands_.fetch_sub(1, memory_order_release); }  // pairs: carriers seq_cst
+  ~DrainerCarry() { count_.fetch_sub(1, memory_order_release); }  // pairs: carriers seq_cst
   DrainerCarry(const DrainerCarry&) = delete;
   DrainerCarry& operator=(const DrainerCarry&) = delete;
 
  private:
-  Atomic<std::uint32_t>& hands_;
+  Atomic<std::uint32_t>& count_;
 };
 
 // Carriers before depot: what a carrier that has gone left in the depot is seen there.
@@ -159,7 +158,7 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
     return error;
   }
   if (lists_.capacity(0) == 0) {
-    limits_.depot_clusters = 0;  // no list, no cluster
+    limits_ = {};  // no list, no cluster
   }
   const std::uint32_t shards = std::clamp<std::uint32_t>((sharers + 7) / 8, 1, Depot::kMaxShards);
   if (const Error error = depot_.open(limits_.depot_clusters + 2 * sharers + 2,
@@ -178,10 +177,10 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   id_ = id;
   source_ = source;
   free_order0_ = options.free_order0;
-  // Above what ordinary requests may not take anyway.
-  leave_above_.store(
-      options.reserve.value + std::min(zone_.watermarks().low.value, managed.value / 8),
-      memory_order_relaxed);
+  // Of what ordinary requests may take: an eighth or the low watermark, whichever is less.
+  leave_above_.store(options.reserve.value + std::min(zone_.watermarks().low.value,
+                                                      (managed.value - options.reserve.value) / 8),
+                     memory_order_relaxed);
   waiters_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
   detached_.store(false, memory_order_relaxed);
@@ -193,22 +192,25 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
 
 std::uint64_t CachedZone::carriers() const noexcept {
   // The other half of Carry's order: a stop, then this look; there a count, then a look at the stop.
-  std::uint64_t sum = lists_.common_block().hands.load(memory_order_seq_cst);  // pairs: Carry
-  for (CpuId cpu = lists_.next_started(0); cpu != kNoCpu;
-       cpu = lists_.next_started(cpu.value + 1)) {
-    sum += lists_.block(cpu.value).hands.load(memory_order_seq_cst);  // pairs: Carry seq_cst
-  }
+  std::uint64_t sum = lists_.common_block().carriers.load(memory_order_seq_cst);  // pairs: Carry
+  lists_.for_each_started([&](CpuId cpu) {
+    sum += lists_.block(cpu.value).carriers.load(memory_order_seq_cst);  // pairs: Carry seq_cst
+  });
   return sum;
 }
 
-// A carrier that was under way when the lists were stopped may have left something in the depot.
+// A carrier that was under way when the lists were stopped may have left something in the depot. It is
+// counted no more, so the zone may close meanwhile: nothing but the slot is looked at before the lock.
 void CachedZone::settle() noexcept {
-  if (t_marked_sections == 1 && !depot_.empty()) {  // marked by the carrier alone: no lock is held
-    const LockGuard guard{shortage_lock_};
-    if (in_shortage()) {
-      drain_depot(depot_.bodies());
-    }
+  // Marked by the carrier alone: no lock is held. Whoever has the lock now looks into the depot itself,
+  // or is followed by one who does before anybody is refused.
+  if (t_marked_sections != 1 || depot_.empty() || !shortage_lock_.try_lock()) {
+    return;
   }
+  if (in_shortage() && !depot_.empty()) {
+    drain_depot();
+  }
+  shortage_lock_.unlock();
 }
 
 bool CachedZone::may_list(unsigned list) const noexcept {
@@ -221,7 +223,7 @@ std::uint32_t CachedZone::shard_here() const noexcept {
 }
 
 void CachedZone::start_here() noexcept {
-  if (thread_is_marked() || lists_.caller_inside()) {
+  if (lists_.started_here() || thread_is_marked()) {
     return;
   }
   const ThreadMark mark;
@@ -229,7 +231,7 @@ void CachedZone::start_here() noexcept {
     return;  // the next one who comes by
   }
   const CpuId cpu = lists_.cpu_here();
-  if (cpu != kNoCpu && !lists_.is_started(cpu) && !in_shortage() && !frozen_) {
+  if (cpu != kNoCpu && !lists_.is_started(cpu) && !in_shortage()) {
     const std::uint64_t share = lists_.frames_at_start();
     const std::uint64_t depot = std::uint64_t{depot_.capacity()} * lists_.cluster();
     if (granted_ + share + depot <= limits_.total) {
@@ -246,21 +248,18 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
   if (detached()) {
     return kNoPage;
   }
-  const bool nested = thread_is_marked();
   const unsigned list = kListOfOrder[order.value];
   if (may_list(list)) {
-    if (!lists_.started_here()) {
-      start_here();
-    }
+    start_here();
     if (Page* page = lists_.pop_slow(list)) {
       return index_of(page);
     }
-    const PageIndex page = refill(list, nested);
+    const PageIndex page = refill(list);
     if (is_page(page)) {
       return page;
     }
   }
-  if (nested) {
+  if (thread_is_marked()) {
     return kNoPage;  // in a signal handler that interrupted a marked section
   }
   if (rights.no_wait) {
@@ -276,7 +275,7 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
   return alloc_in_shortage(order, rights);
 }
 
-PageIndex CachedZone::refill(unsigned list, bool nested) noexcept {
+PageIndex CachedZone::refill(unsigned list) noexcept {
   const Carry carry{*this};
   if (carry.stopped()) {
     return kNoPage;
@@ -287,7 +286,7 @@ PageIndex CachedZone::refill(unsigned list, bool nested) noexcept {
       return page;
     }
   }
-  return nested || !lists_.usable_here() ? kNoPage : refill_from_engine(list);
+  return carry.nested() || !lists_.usable_here() ? kNoPage : refill_from_engine(list);
 }
 
 PageIndex CachedZone::refill_from_depot() noexcept {
@@ -334,35 +333,53 @@ PageIndex CachedZone::refill_from_engine(unsigned list) noexcept {
   return page;
 }
 
-PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept {
-  if (lists_.caller_inside()) {
-    return kNoPage;  // a signal handler would wait for what it has interrupted
+// Brings all that lists and depot hold into the engine. False where the kernel refuses the fence: then
+// lists were not searched.
+bool CachedZone::search() noexcept {
+  const ThreadMark mark;
+  const LockGuard guard{shortage_lock_};
+  const bool stopped = !enter_shortage().failed();
+  drain_depot();
+  return stopped;
+}
+
+// Searches and asks until the request is served or it is certain that it cannot be. ask(last_try, quiet)
+// says whether it was served; where lists cannot be searched, the first try is the last.
+template <class Ask>
+void CachedZone::ask_until_quiet(Ask&& ask) noexcept {
+  std::uint32_t life = 0;
+  {
+    const ThreadMark mark;  // a handler that forks here finds the two together
+    life = forks_;
+    waiters_.fetch_add(1, memory_order_relaxed);
   }
-  PageIndex page = kNoPage;
-  waiters_.fetch_add(1, memory_order_relaxed);
   for (std::uint32_t spin = 0;; ++spin) {
-    bool searched = false;
-    {
-      const ThreadMark mark;
-      const LockGuard guard{shortage_lock_};
-      searched = !enter_shortage().failed();
-      drain_depot(depot_.bodies());
-    }
-    // Where the kernel refuses the fence, lists cannot be searched: then this is the last try.
+    const bool searched = search();
     bool quiet = false;
-    page = zone_.take_or_tell(order, rights.reserve, Quiet{*this}, !searched, quiet);
-    if (is_page(page) || quiet || !searched) {
+    if (ask(!searched, quiet) || quiet || !searched) {
       break;
     }
     wait_a_little(spin);
   }
-  waiters_.fetch_sub(1, memory_order_relaxed);
+  {
+    const ThreadMark mark;
+    if (forks_ == life) {  // else this is a child, where only requests that began there are counted
+      waiters_.fetch_sub(1, memory_order_relaxed);
+    }
+  }
   maybe_leave_shortage();
+}
+
+PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept {
+  PageIndex page = kNoPage;
+  ask_until_quiet([&](bool last_try, bool& quiet) {
+    page = zone_.take_or_tell(order, rights.reserve, Quiet{*this}, last_try, quiet);
+    return is_page(page);
+  });
   return page;
 }
 
 std::uint32_t CachedZone::take_cluster(Page** out, TakeRights rights) noexcept {
-  const bool nested = thread_is_marked();
   if (!may_list(0)) {
     return 0;
   }
@@ -378,7 +395,7 @@ std::uint32_t CachedZone::take_cluster(Page** out, TakeRights rights) noexcept {
     lists_.counted_block_here().counters.clusters_taken.add_shared(1);
     return n;
   }
-  if (nested) {
+  if (carry.nested()) {
     return 0;
   }
   PageIndex pages[kClusterFrames];
@@ -390,7 +407,7 @@ std::uint32_t CachedZone::take_cluster(Page** out, TakeRights rights) noexcept {
 std::size_t CachedZone::alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept {
   const std::uint32_t cluster = lists_.cluster();
   std::size_t got = 0;
-  if (may_list(0) && !lists_.started_here()) {
+  if (may_list(0)) {
     start_here();
   }
   // The caller has just found that the list does not hold the first part.
@@ -440,40 +457,38 @@ bool CachedZone::alloc_exactly(Page** out, std::size_t n, TakeRights rights) noe
   if (n == 0 || (n <= kClusterFrames && lists_.pop_all(out, static_cast<std::uint32_t>(n)))) {
     return true;
   }
-  if (thread_is_marked() || detached() || lists_.caller_inside()) {
+  if (thread_is_marked() || detached()) {
     return false;
   }
-  bool not_quiet = false;
-  bool claimed = zone_.claim(n, rights.reserve, NeverQuiet{}, not_quiet);
-  if (!claimed && rights.no_wait) {
+  const auto take = [&] {
+    PageIndex pages[kClusterFrames];
+    for (std::size_t done = 0; done < n;) {
+      const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(n - done, kClusterFrames));
+      zone_.take_claimed(pages, part);
+      to_pages(pages, out + done, part);
+      done += part;
+    }
+  };
+  {
+    const ThreadMark mark;
+    if (zone_.claim(n, rights.reserve)) {
+      take();
+      return true;
+    }
+  }
+  if (rights.no_wait) {
     return false;
   }
-  waiters_.fetch_add(1, memory_order_relaxed);
-  for (std::uint32_t spin = 0; !claimed; ++spin) {
-    bool searched = false;
-    bool quiet = false;
-    {
-      const ThreadMark mark;
-      const LockGuard guard{shortage_lock_};
-      searched = !enter_shortage().failed();
-      drain_depot(depot_.bodies());
+  bool served = false;
+  ask_until_quiet([&](bool last_try, bool& quiet) {
+    const ThreadMark mark;
+    served = zone_.claim_or_tell(n, rights.reserve, Quiet{*this}, last_try, quiet);
+    if (served) {
+      take();
     }
-    claimed = zone_.claim(n, rights.reserve, Quiet{*this}, quiet);
-    if (claimed || quiet || !searched) {
-      break;
-    }
-    wait_a_little(spin);
-  }
-  PageIndex pages[kClusterFrames];
-  for (std::size_t done = 0; claimed && done < n;) {
-    const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(n - done, kClusterFrames));
-    zone_.take_claimed(pages, part);
-    to_pages(pages, out + done, part);
-    done += part;
-  }
-  waiters_.fetch_sub(1, memory_order_relaxed);
-  maybe_leave_shortage();
-  return claimed;
+    return served;
+  });
+  return served;
 }
 
 // ---- giving ----
@@ -502,24 +517,41 @@ void CachedZone::free_slow(PageIndex page, Order order) noexcept {
   if (detached()) {
     return;
   }
-  const bool nested = thread_is_marked();
   const unsigned list = kListOfOrder[order.value];
   if (may_list(list) && (list != 0 || free_order0_ == FreeOrder0::list)) {
-    if (!lists_.started_here()) {
-      start_here();
-    }
+    start_here();
     if (lists_.push_slow(list, page_at(page))) {
       return;
     }
     const Carry carry{*this};
     if (!carry.stopped()) {
-      spill(list, nested);
+      spill(list, carry.nested());
       if (lists_.push_slow(list, page_at(page))) {
         return;
       }
     }
   }
   free_to_engine(page, order);
+}
+
+// A whole cluster: to the depot, else to the engine.
+void CachedZone::put_full(ClusterId id, std::uint32_t shard, bool nested) noexcept {
+  if (depot_.give_full(id, shard)) {
+    lists_.counted_block_here().counters.clusters_given.add_shared(1);
+    return;
+  }
+  give_to_engine(depot_.body(id).frames, lists_.cluster(), Order{0}, nested);
+  depot_.give_empty(id, shard);
+}
+
+void CachedZone::put_partial(ClusterId id, std::uint32_t n, std::uint32_t shard,
+                             bool nested) noexcept {
+  if (depot_.full_clusters() + depot_.partial_clusters() < depot_.capacity()) {
+    depot_.give_partial(id, n, shard);
+    return;
+  }
+  give_to_engine(depot_.body(id).frames, n, Order{0}, nested);
+  depot_.give_empty(id, shard);
 }
 
 void CachedZone::spill(unsigned list, bool nested) noexcept {
@@ -529,16 +561,12 @@ void CachedZone::spill(unsigned list, bool nested) noexcept {
   const std::uint32_t shard = shard_here();
   if (list == 0 && depot_.capacity() != 0) {
     if (const ClusterId id = depot_.take_empty(shard); id != kNoCluster) {
-      PageIndex* frames = depot_.body(id).frames;
-      const std::uint32_t n = lists_.spill(0, frames, cluster);
-      if (n == cluster && depot_.give_full(id, shard)) {
-        lists_.counted_block_here().counters.clusters_given.add_shared(1);
-      } else if (n != 0 && n < cluster) {
-        depot_.give_partial(id, n, shard);
+      const std::uint32_t n = lists_.spill(0, depot_.body(id).frames, cluster);
+      if (n == cluster) {
+        put_full(id, shard, nested);
+      } else if (n != 0) {
+        put_partial(id, n, shard, nested);
       } else {
-        if (n != 0) {
-          give_to_engine(frames, n, order, nested);
-        }
         depot_.give_empty(id, shard);
       }
       return;
@@ -552,7 +580,6 @@ void CachedZone::spill(unsigned list, bool nested) noexcept {
 }
 
 bool CachedZone::give_cluster(Page* const* pages) noexcept {
-  const bool nested = thread_is_marked();
   if (!may_list(0) || free_order0_ != FreeOrder0::list || depot_.capacity() == 0) {
     return false;
   }
@@ -565,20 +592,14 @@ bool CachedZone::give_cluster(Page* const* pages) noexcept {
   if (id == kNoCluster) {
     return false;
   }
-  PageIndex* frames = depot_.body(id).frames;
-  to_indexes(pages, frames, lists_.cluster());
-  if (depot_.give_full(id, shard)) {
-    lists_.counted_block_here().counters.clusters_given.add_shared(1);
-  } else {
-    give_to_engine(frames, lists_.cluster(), Order{0}, nested);
-    depot_.give_empty(id, shard);
-  }
+  to_indexes(pages, depot_.body(id).frames, lists_.cluster());
+  put_full(id, shard, carry.nested());
   return true;
 }
 
 void CachedZone::free_bulk_slow(Page* const* pages, std::size_t n) noexcept {
   const std::uint32_t cluster = lists_.cluster();
-  if (may_list(0) && !lists_.started_here()) {
+  if (may_list(0)) {
     start_here();
   }
   // The caller has just found that the list has no room for the first part.
@@ -635,50 +656,60 @@ void CachedZone::harvest(CpuId cpu) noexcept {
 }
 
 void CachedZone::harvest_all() noexcept {
-  for (CpuId cpu = lists_.next_started(0); cpu != kNoCpu;
-       cpu = lists_.next_started(cpu.value + 1)) {
-    harvest(cpu);
-  }
+  lists_.for_each_started([this](CpuId cpu) { harvest(cpu); });
 }
 
-// At most so many clusters, and no more than there are now: others may go on giving.
-void CachedZone::drain_depot(std::uint32_t most) noexcept {
+// No more than there are now: others may go on giving.
+void CachedZone::drain_depot() noexcept {
   const DrainerCarry carry{*this};
-  const std::uint32_t full = std::min(most, depot_.full_clusters());
+  const std::uint32_t full = depot_.full_clusters();
   for (std::uint32_t i = 0; i < full; ++i) {
     const ClusterId id = depot_.take_full(0);
     if (id == kNoCluster) {
       break;
     }
-    merge(id, lists_.cluster());
+    merge(id, lists_.cluster(), 0);
   }
-  const std::uint32_t partial = std::min(most, depot_.partial_clusters());
+  const std::uint32_t partial = depot_.partial_clusters();
   for (std::uint32_t i = 0; i < partial; ++i) {
     std::uint32_t n = 0;
     const ClusterId id = depot_.take_partial(0, n);
     if (id == kNoCluster) {
       break;
     }
-    merge(id, n);
+    merge(id, n, 0);
   }
 }
 
 // In order of index: neighbours meet while their descriptors are near.
-void CachedZone::merge(ClusterId id, std::uint32_t n) noexcept {
+void CachedZone::merge(ClusterId id, std::uint32_t n, std::uint32_t shard) noexcept {
   PageIndex* frames = depot_.body(id).frames;
   std::sort(frames, frames + n);
   zone_.give_many(frames, n, Order{0});
   zone_.counters().clusters_merged.add(1);
-  depot_.give_empty(id, 0);
+  depot_.give_empty(id, shard);
+}
+
+// Stops the lists, for a shortage or around a fork.
+Error CachedZone::halt(bool patient) noexcept {
+  stopped_.store(true, memory_order_seq_cst);  // pairs: Carry seq_cst
+  const Error error = lists_.stop_all(patient);
+  if (error.failed()) {
+    stopped_.store(false, memory_order_relaxed);
+  }
+  return error;
+}
+
+void CachedZone::resume() noexcept {
+  stopped_.store(false, memory_order_relaxed);
+  lists_.start_all();
 }
 
 Error CachedZone::enter_shortage() noexcept {
   if (in_shortage()) {
     return kOk;
   }
-  stopped_.store(true, memory_order_seq_cst);  // pairs: Carry seq_cst
-  if (const Error error = lists_.stop_all(); error.failed()) {
-    stopped_.store(false, memory_order_relaxed);
+  if (const Error error = halt(true); error.failed()) {
     return error;
   }
   since_.store(system_clock().now_ns(), memory_order_relaxed);
@@ -694,7 +725,7 @@ void CachedZone::maybe_leave_shortage() noexcept {
            !retired_.load(memory_order_relaxed) && !detached() &&
            system_clock().now_ns() - since_.load(memory_order_relaxed) >= kShortageNs;
   };
-  if (!may_leave() || thread_is_marked() || lists_.caller_inside()) {
+  if (!may_leave() || thread_is_marked()) {
     return;
   }
   const ThreadMark mark;
@@ -702,8 +733,7 @@ void CachedZone::maybe_leave_shortage() noexcept {
     return;  // whoever holds it will come by here as well
   }
   if (may_leave()) {
-    stopped_.store(false, memory_order_relaxed);
-    lists_.start_all();
+    resume();
   }
   shortage_lock_.unlock();
 }
@@ -712,8 +742,11 @@ Error CachedZone::drain(CpuId cpu) noexcept {
   if (cpu.value >= lists_.count()) {
     return {Errc::too_large, "number of a CPU", 0};
   }
-  if (thread_is_marked() || lists_.caller_inside()) {
+  if (thread_is_marked()) {
     return {Errc::would_block, "drain inside a signal handler", 0};
+  }
+  if (detached()) {
+    return kOk;
   }
   const ThreadMark mark;
   const LockGuard guard{shortage_lock_};
@@ -730,8 +763,11 @@ Error CachedZone::drain(CpuId cpu) noexcept {
 }
 
 Error CachedZone::drain_all() noexcept {
-  if (thread_is_marked() || lists_.caller_inside()) {
+  if (thread_is_marked()) {
     return {Errc::would_block, "drain inside a signal handler", 0};
+  }
+  if (detached()) {
+    return kOk;
   }
   const ThreadMark mark;
   const LockGuard guard{shortage_lock_};
@@ -743,14 +779,14 @@ Error CachedZone::drain_all() noexcept {
     harvest_all();
     lists_.start_all();
   }
-  drain_depot(depot_.bodies());
+  drain_depot();
   return kOk;
 }
 
 // ---- housekeeping ----
 
 void CachedZone::tick() noexcept {
-  if (thread_is_marked() || lists_.caller_inside()) {
+  if (thread_is_marked() || detached()) {
     return;
   }
   {
@@ -760,10 +796,7 @@ void CachedZone::tick() noexcept {
       for (std::uint32_t shard = 0; shard < depot_.shards(); ++shard) {
         merge_oldest(shard);
       }
-      for (CpuId cpu = lists_.next_started(0); cpu != kNoCpu;
-           cpu = lists_.next_started(cpu.value + 1)) {
-        tune(cpu);
-      }
+      lists_.for_each_started([this](CpuId cpu) { tune(cpu); });
     }
   }
   maybe_leave_shortage();
@@ -785,11 +818,11 @@ void CachedZone::merge_oldest(std::uint32_t shard) noexcept {
   }
   const std::uint32_t newer = taken > n ? taken - n : 0;
   for (std::uint32_t i = taken; i-- > newer;) {
-    merge(above[i], lists_.cluster());
+    merge(above[i], lists_.cluster(), shard);
   }
   for (std::uint32_t i = newer; i-- != 0;) {
     if (!depot_.give_full(above[i], shard)) {
-      merge(above[i], lists_.cluster());
+      merge(above[i], lists_.cluster(), shard);
     }
   }
   if (n != 0) {
@@ -841,18 +874,19 @@ void CachedZone::resize(CpuId cpu, std::uint32_t capacity) noexcept {
 // ---- the end of a zone ----
 
 std::uint64_t CachedZone::retire() noexcept {
+  if (detached()) {
+    return 0;  // the parent's business
+  }
   std::uint64_t out = 0;
   {
     const ThreadMark mark;
     const LockGuard guard{shortage_lock_};
     retired_.store(true, memory_order_relaxed);
     static_cast<void>(enter_shortage());
-    drain_depot(depot_.bodies());
+    drain_depot();
     out = zone_.managed().value - zone_.exact_free_pages();
   }
-  if (!detached()) {
-    maybe_close();
-  }
+  maybe_close();
   return out;
 }
 
@@ -871,7 +905,7 @@ CachedZone::Closing CachedZone::close_if_home() noexcept {
   }
   Closing answer = Closing::no;
   if (retired_.load(memory_order_relaxed)) {  // seen by exactly one: close() ends the retirement
-    drain_depot(depot_.bodies());
+    drain_depot();
     // A carrier may have given its pages already and still be inside the lists' memory: it comes by
     // here when it is done.
     if (zone_.exact_free_pages() == zone_.managed().value && carriers() == 0) {
@@ -921,70 +955,74 @@ PercpuCounterValues CachedZone::percpu_counters() const noexcept {
 
 // ---- fork ----
 
-bool CachedZone::try_lock_for_fork() noexcept {
+CachedZone::ForkLock CachedZone::try_lock_for_fork() noexcept {
   if (!shortage_lock_.try_lock()) {
-    return false;
+    return ForkLock::busy;
   }
   // The child gets a copy that is made while other threads run: everything they may change must be
   // at rest. Lists are stopped; carriers are waited for, for a while, and new ones leave the depot
   // alone.
-  const bool running = !in_shortage();
-  if (running) {
-    stopped_.store(true, memory_order_seq_cst);  // pairs: Carry seq_cst
-    if (lists_.stop_all(false).failed()) {
-      stopped_.store(false, memory_order_relaxed);
+  frozen_ = !in_shortage();
+  if (frozen_) {
+    if (const Error error = halt(false); error.failed()) {
+      frozen_ = false;
       shortage_lock_.unlock();
-      return false;
+      return error.code == Errc::would_block ? ForkLock::busy : ForkLock::refused;
     }
   }
   for (std::uint32_t spin = 0; carriers() != 0; ++spin) {
     if (spin == kForkPatience) {
-      if (running) {
-        lists_.start_all();
-        stopped_.store(false, memory_order_relaxed);
-      }
-      shortage_lock_.unlock();
-      return false;
+      thaw();
+      return ForkLock::busy;
     }
     wait_a_little(spin);
   }
-  frozen_ = running;
   zone_.lock_for_fork();  // its holder is marked and waits for nothing
-  return true;
+  return ForkLock::held;
+}
+
+void CachedZone::thaw() noexcept {
+  if (std::exchange(frozen_, false)) {
+    resume();
+  }
+  shortage_lock_.unlock();
 }
 
 void CachedZone::unlock_in_parent() noexcept {
   zone_.unlock_after_fork();
-  if (frozen_) {
+  thaw();
+}
+
+void CachedZone::unlock_in_child() noexcept {
+  lists_.forget_holders();
+  // Those threads do not exist here; a request of this one, interrupted by a handler, knows by forks_.
+  waiters_.store(0, memory_order_relaxed);
+  forks_ = forks_ + 1;
+  zone_.forget_claims();
+  const bool shared = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
+    return piece.extent.source == SourceKind::memfd;
+  });
+  if (shared) {
+    // The frames are the parent's as well, the books are not: the lists stay as the fork stopped them.
     frozen_ = false;
-    lists_.start_all();
-    stopped_.store(false, memory_order_relaxed);
+    detached_.store(true, memory_order_relaxed);
+    static bool told = false;
+    notice_once(told, "zones on shared memory are not usable in a forked child");
   }
-  shortage_lock_.unlock();
+  unlock_in_parent();
 }
 
 void CachedZone::detach() noexcept {
   detached_.store(true, memory_order_relaxed);
   lists_.disown();
+  // Whoever held them does not exist here, or is what the handler that forked has interrupted.
+  shortage_lock_.reset();
+  zone_.reset_lock();
   static bool told = false;
-  notice_once(told,
-              "forked from a signal handler inside weir: its zones are not usable in this child");
-}
-
-void CachedZone::unlock_in_child() noexcept {
-  lists_.forget_holders();
-  waiters_.store(0, memory_order_relaxed);  // those threads do not exist here
-  unlock_in_parent();
-  const bool shared = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
-    return piece.extent.source == SourceKind::memfd;
-  });
-  if (shared) {
-    // The frames are the parent's as well, the books are not: hands off.
-    static_cast<void>(enter_shortage());
-    detached_.store(true, memory_order_relaxed);
-    static bool told = false;
-    notice_once(told, "zones on shared memory are not usable in a forked child");
-  }
+  notice_once(
+      told,
+      "forked where weir could not be brought to rest (inside weir, or the kernel refused a "
+      "fence): its zones are not usable in this child");
 }
 
 }  // namespace weir

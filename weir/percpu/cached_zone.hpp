@@ -165,9 +165,11 @@ class CachedZone {
   [[nodiscard]] Census census() noexcept;
   [[nodiscard]] PercpuCounterValues percpu_counters() const noexcept;
 
-  // Drain lock, lists, zone lock, in this order. False, holding nothing, when one of them is not to
-  // be had soon: its holder may be waiting, in a signal handler, for something the caller holds.
-  [[nodiscard]] bool try_lock_for_fork() noexcept;
+  // Drain lock, lists, zone lock, in this order. busy, holding nothing, when one of them is not to be had
+  // soon: its holder may be waiting, in a signal handler, for something the caller holds. refused: the
+  // kernel grants no fence.
+  enum class ForkLock : std::uint8_t { held, busy, refused };
+  [[nodiscard]] ForkLock try_lock_for_fork() noexcept;
   void unlock_in_parent() noexcept;
   void unlock_in_child() noexcept;
   // In a child that was forked without them: the zone serves no more.
@@ -177,14 +179,17 @@ class CachedZone {
   // A slow path that may hold pages which are neither in engine, depot, list nor in a user's hands.
   class Carry;
   class DrainerCarry;
-  class NeverQuiet;
   class Quiet;
 
-  PageIndex refill(unsigned list, bool nested) noexcept;
+  PageIndex refill(unsigned list) noexcept;
   PageIndex refill_from_depot() noexcept;
   PageIndex refill_from_engine(unsigned list) noexcept;
   void spill(unsigned list, bool nested) noexcept;
-  bool spill_into_depot(bool nested) noexcept;
+  void put_full(ClusterId id, std::uint32_t shard, bool nested) noexcept;
+  void put_partial(ClusterId id, std::uint32_t n, std::uint32_t shard, bool nested) noexcept;
+  bool search() noexcept;
+  template <class Ask>
+  void ask_until_quiet(Ask&& ask) noexcept;
   PageIndex alloc_in_shortage(Order order, TakeRights rights) noexcept;
   WEIR_COLD std::size_t alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept;
   WEIR_COLD void free_bulk_slow(Page* const* pages, std::size_t n) noexcept;
@@ -196,13 +201,15 @@ class CachedZone {
   [[nodiscard]] std::uint64_t carriers() const noexcept;
   void give_to_engine(const PageIndex* pages, std::uint32_t n, Order order, bool nested) noexcept;
 
-  // shortage_lock_ held: it is the drainer's lock of the lists as well. Taken only by callers that
-  // are not inside a list.
+  // shortage_lock_ held: it is the drainer's lock of the lists as well. Never taken by a marked thread.
   void harvest(CpuId cpu) noexcept;
   void harvest_all() noexcept;
-  void drain_depot(std::uint32_t most) noexcept;
+  void drain_depot() noexcept;
+  Error halt(bool patient) noexcept;
+  void resume() noexcept;
+  void thaw() noexcept;
   Error enter_shortage() noexcept;
-  void merge(ClusterId id, std::uint32_t n) noexcept;
+  void merge(ClusterId id, std::uint32_t n, std::uint32_t shard) noexcept;
   void merge_oldest(std::uint32_t shard) noexcept;
   void tune(CpuId cpu) noexcept;
   void resize(CpuId cpu, std::uint32_t capacity) noexcept;
@@ -228,7 +235,8 @@ class CachedZone {
   alignas(kNoFalseSharing) Lock shortage_lock_;
   Atomic<bool> stopped_{true};        // written under shortage_lock_
   Atomic<std::uint64_t> since_{0};    // ns: when the shortage was entered; as stopped_
-  Atomic<std::uint32_t> waiters_{0};  // requests in alloc_in_shortage
+  Atomic<std::uint32_t> waiters_{0};  // requests in ask_until_quiet
+  std::uint32_t forks_ = 0;           // how many generations of children this process is down
   std::uint64_t granted_ = 0;         // frames that started lists may hold; under shortage_lock_
   bool frozen_ = false;               // around fork: the lists are stopped for its sake
   Atomic<bool> retired_{false};

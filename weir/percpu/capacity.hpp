@@ -58,12 +58,12 @@ namespace weir {
 [[nodiscard]] constexpr std::uint32_t list_high_max(PageCount managed, std::uint64_t lists,
                                                     std::uint64_t high) noexcept {
   return static_cast<std::uint32_t>(
-      std::clamp(pcp_high_max(managed, lists), high, std::max(high, kListCapacityMax)));
+      std::clamp(pcp_high_max(managed, lists), high, kListCapacityMax));
 }
 
 // Blocks that the list of a higher order holds. Orders 1 to 3 get a quarter of `high` in frames,
-// and nothing in zones too small for whole clusters; pageblocks a 1/8 share of the zone divided
-// among the lists, four at most.
+// and nothing in zones too small for whole clusters; pageblocks an 8th of the zone divided among the
+// lists, two at most.
 [[nodiscard]] constexpr std::uint32_t list_capacity(unsigned order, PageCount managed,
                                                     std::uint64_t lists,
                                                     std::uint32_t high) noexcept {
@@ -90,7 +90,7 @@ struct CacheLimits {
 };
 
 // The depot: two clusters a list, or a thousandth of the zone where that is more, at most an 8th: what
-// lies there is unmerged. The total: that, the lists, and once more as much for lists that have earned
+// lies there is unmerged; one that is asked for has a cluster at least. The total: that, the lists, and once more as much for lists that have earned
 // it; at most what the options say.
 [[nodiscard]] constexpr CacheLimits cache_limits(PageCount managed, std::uint64_t lists,
                                                  bool lists_on, bool deferred, std::uint64_t high,
@@ -111,16 +111,16 @@ struct CacheLimits {
   }
   std::uint64_t clusters = 0;
   if (deferred) {
-    clusters = depot_frames != 0 ? depot_frames / cluster
+    clusters = depot_frames != 0 ? std::max<std::uint64_t>(depot_frames / cluster, 1)
                                  : std::min(std::max(2 * lists, managed.value / 1000 / cluster),
                                             managed.value / 8 / cluster);
+    clusters = std::min<std::uint64_t>(clusters, kDepotClustersMax);
   }
   const std::uint64_t wanted = share * lists + 2 * clusters * cluster;
   limits.total = std::min(cached, wanted);
   // A cap too small for all: the lists come first, down to what they start with.
   const std::uint64_t left = limits.total > share * lists ? limits.total - share * lists : 0;
-  limits.depot_clusters = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>({clusters, left / cluster, kDepotClustersMax}));
+  limits.depot_clusters = static_cast<std::uint32_t>(std::min(clusters, left / cluster));
   return limits;
 }
 

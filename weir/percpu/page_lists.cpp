@@ -104,6 +104,22 @@ std::uint32_t locked_spill(CpuBlock& block, unsigned list, PageIndex* out,
   return take;
 }
 
+void account_refill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept {
+  ListHead& head = block.lists[list];
+  head.moved.fetch_add(n, memory_order_relaxed);
+  head.misses.fetch_add(1, memory_order_relaxed);
+  block.counters.refills.add_shared(1);
+  block.counters.refilled.add_shared(std::uint64_t{n} << order_of_list(list).value);
+}
+
+void account_spill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept {
+  ListHead& head = block.lists[list];
+  head.moved.fetch_sub(n, memory_order_relaxed);
+  head.overflows.fetch_add(1, memory_order_relaxed);
+  block.counters.spills.add_shared(1);
+  block.counters.spilled.add_shared(std::uint64_t{n} << order_of_list(list).value);
+}
+
 }  // namespace
 
 Error PageLists::open(PageCount managed, std::uint32_t lists, std::uint32_t high, bool push_order0,
@@ -485,22 +501,6 @@ std::uint32_t PageLists::spill(unsigned list, PageIndex* out, std::uint32_t n) n
   return 0;
 }
 
-void PageLists::account_refill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept {
-  ListHead& head = block.lists[list];
-  head.moved.fetch_add(n, memory_order_relaxed);
-  head.misses.fetch_add(1, memory_order_relaxed);
-  block.counters.refills.add_shared(1);
-  block.counters.refilled.add_shared(std::uint64_t{n} << order_of_list(list).value);
-}
-
-void PageLists::account_spill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept {
-  ListHead& head = block.lists[list];
-  head.moved.fetch_sub(n, memory_order_relaxed);
-  head.overflows.fetch_add(1, memory_order_relaxed);
-  block.counters.spills.add_shared(1);
-  block.counters.spilled.add_shared(std::uint64_t{n} << order_of_list(list).value);
-}
-
 // ---- drainers ----
 
 CpuId PageLists::next_started(std::uint32_t from) const noexcept {
@@ -515,26 +515,14 @@ CpuId PageLists::next_started(std::uint32_t from) const noexcept {
   return kNoCpu;
 }
 
-// Exchanges the bounds of all lists of a CPU for a stop and keeps what they were.
-bool PageLists::exchange_for_stop(CpuBlock& block, bool patient) noexcept {
-  // In the form of sections the lock is free; test threads on pretended CPUs alone use it there.
-  const bool locked = patient ? block.lock.lock() : block.lock.lock_soon();
-  if (!locked) {
-    return false;
-  }
-  for (unsigned list = 0; list < kListOrders; ++list) {
-    ListHead& head = block.lists[list];
-    const Bounds before{head.bounds.exchange(kStopped.word, memory_order_acq_rel)};  // pairs: run
-    if (before.word != kStopped.word) {
-      head.saved.store(before.word, memory_order_relaxed);
-    }
-  }
-  block.lock.unlock();
-  return true;
-}
+namespace {
 
-// After a fence: a section that read the bounds before the stop may have stored new ones since.
-bool PageLists::stops_stand(CpuBlock& block) noexcept {
+// Exchanges the bounds of all running lists of a CPU for a stop and keeps what they were. False when one
+// ran: a section that read its bounds before may store new ones still, or has done so since an earlier
+// call. Such a section (a spill) moves the floor together with the word, so what it stored is a true
+// state of the list, and the exchange takes it over; a section that stores the word alone (pop, push)
+// leaves the stop alone. After a fence that follows the exchange nobody is left who read the old bounds.
+bool stops_stand(CpuBlock& block) noexcept {
   bool stand = true;
   for (unsigned list = 0; list < kListOrders; ++list) {
     ListHead& head = block.lists[list];
@@ -547,15 +535,35 @@ bool PageLists::stops_stand(CpuBlock& block) noexcept {
   return stand;
 }
 
-void PageLists::undo_stop(CpuBlock& block) noexcept {
+// The same at first, where the lock of the locked form says who is inside. In the form of sections that
+// lock is free; test threads on pretended CPUs alone use it there.
+bool stop_first(CpuBlock& block, bool patient) noexcept {
+  if (patient) {
+    block.lock.lock();
+  } else if (!block.lock.lock_soon()) {
+    return false;
+  }
+  static_cast<void>(stops_stand(block));
+  block.lock.unlock();
+  return true;
+}
+
+// A stop whose fence was refused. A list that waits for a fence since it was stopped before stays so.
+void undo_stop(CpuBlock& block) noexcept {
+  if (block.fence_due) {
+    return;
+  }
   for (unsigned list = 0; list < kListOrders; ++list) {
     ListHead& head = block.lists[list];
-    if (bounds_of(head).word == kStopped.word) {
-      // pairs: exchange_for_stop acq_rel
-      head.bounds.store(head.saved.load(memory_order_relaxed), memory_order_release);
-    }
+    // Only the stop itself: where a section has stored new bounds over it, those are the true ones.
+    std::uint64_t stop = kStopped.word;
+    head.bounds.compare_exchange_strong(stop, head.saved.load(memory_order_relaxed),
+                                        memory_order_release,  // pairs: stops_stand acq_rel
+                                        memory_order_relaxed);
   }
 }
+
+}  // namespace
 
 Error PageLists::stop_these(std::uint32_t from, std::uint32_t to, bool patient) noexcept {
   const auto for_each = [&](auto&& visit) {
@@ -576,11 +584,11 @@ Error PageLists::stop_these(std::uint32_t from, std::uint32_t to, bool patient) 
   bool any = false;
   const bool stopped = for_each([&](CpuBlock& block, CpuId) {
     any = true;
-    return exchange_for_stop(block, patient);
+    return stop_first(block, patient);
   });
   if (!stopped) {
     undo();
-    return {Errc::would_block, "a list is held by a section that this thread interrupted", 0};
+    return {Errc::would_block, "a list stays held", 0};
   }
   if (!any || form_ != ListForm::rseq) {
     return kOk;
@@ -597,14 +605,16 @@ Error PageLists::stop_these(std::uint32_t from, std::uint32_t to, bool patient) 
       return true;
     }));
     if (stand) {
+      static_cast<void>(for_each([](CpuBlock& block, CpuId) {
+        block.fence_due = false;
+        return true;
+      }));
       return kOk;
     }
   }
 }
 
-Error PageLists::stop(CpuId cpu, bool patient) noexcept {
-  return stop_these(cpu.value, cpu.value, patient);
-}
+Error PageLists::stop(CpuId cpu) noexcept { return stop_these(cpu.value, cpu.value, true); }
 
 Error PageLists::stop_all(bool patient) noexcept {
   return lists_ == 0 ? kOk : stop_these(0, lists_ - 1, patient);
@@ -647,13 +657,13 @@ Bounds PageLists::bounds_from(std::uint32_t floor, unsigned list,
                       floor + capacity);
 }
 
-// Brings the positions of stopped lists back below the ring's size. True when a word was written:
-// then sections must be fenced before the list starts, for one may have read the word before.
-bool PageLists::rebase(CpuBlock& block) noexcept {
+namespace {
+
+// Brings the positions of stopped lists back below the ring's size. Sections may have read a word that
+// is written here: they must be fenced before the list starts.
+void rebase(CpuBlock& block) noexcept {
   // Under the lock of the locked form, whose users look at the word of a stopped list as well.
-  const bool locked = block.lock.lock();
-  WEIR_ASSERT(locked, "PageLists: a drainer is not inside a list");
-  bool wrote = false;
+  block.lock.lock();
   for (unsigned list = 0; list < kListOrders; ++list) {
     ListHead& head = block.lists[list];
     const Bounds saved{head.saved.load(memory_order_relaxed)};
@@ -661,18 +671,17 @@ bool PageLists::rebase(CpuBlock& block) noexcept {
       head.word.store(head.word.load(memory_order_relaxed) - kRingPlaces[list],
                       memory_order_relaxed);
       head.saved.store(saved.moved_down(kRingPlaces[list]).word, memory_order_relaxed);
-      wrote = true;
+      block.fence_due = true;
     }
   }
-  if (locked) {
-    block.lock.unlock();
-  }
-  return wrote;
+  block.lock.unlock();
 }
 
+}  // namespace
+
 void PageLists::run(CpuBlock& block) noexcept {
-  const bool locked = block.lock.lock();
-  WEIR_ASSERT(locked, "PageLists: a drainer is not inside a list");
+  block.lock.lock();
+  block.fence_due = false;
   for (unsigned list = 0; list < kListOrders; ++list) {
     ListHead& head = block.lists[list];
     if (capacities_[list] == 0) {
@@ -681,12 +690,9 @@ void PageLists::run(CpuBlock& block) noexcept {
     const Bounds saved{head.saved.load(memory_order_relaxed)};
     const Bounds bounds =
         bounds_from(saved.floor(), list, head.capacity.load(memory_order_relaxed));
-    // pairs: exchange_for_stop, stops_stand acq_rel
-    head.bounds.store(bounds.word, memory_order_release);
+    head.bounds.store(bounds.word, memory_order_release);  // pairs: stops_stand acq_rel
   }
-  if (locked) {
-    block.lock.unlock();
-  }
+  block.lock.unlock();
 }
 
 void PageLists::start(CpuId cpu) noexcept {
@@ -699,26 +705,27 @@ void PageLists::start(CpuId cpu) noexcept {
       at.lists[list].capacity.store(capacities_[list], memory_order_relaxed);
     }
     started_[cpu.value / 64].fetch_or(std::uint64_t{1} << (cpu.value % 64), memory_order_relaxed);
-  } else if (rebase(at) && form_ == ListForm::rseq) {
-    // Where the fence is refused the list stays stopped, and everything goes past it.
-    if (fence::cpu(cpu).failed()) {
-      return;
-    }
   }
-  run(at);
+  rebase(at);
+  // Where the fence is refused the list stays stopped, and everything goes past it.
+  if (!at.fence_due || form_ != ListForm::rseq || !fence::cpu(cpu).failed()) {
+    run(at);
+  }
 }
 
 void PageLists::start_all() noexcept {
-  bool wrote = false;
-  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
-    wrote = rebase(block(cpu.value)) || wrote;
-  }
-  if (wrote && form_ == ListForm::rseq && fence::all().failed()) {
-    return;
-  }
-  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
-    run(block(cpu.value));
-  }
+  bool due = false;
+  for_each_started([&](CpuId cpu) {
+    rebase(block(cpu.value));
+    due = due || block(cpu.value).fence_due;
+  });
+  const bool fenced = due && form_ == ListForm::rseq && !fence::all().failed();
+  for_each_started([&](CpuId cpu) {
+    CpuBlock& at = block(cpu.value);
+    if (!at.fence_due || fenced || form_ != ListForm::rseq) {
+      run(at);
+    }
+  });
 }
 
 void PageLists::set_capacity(CpuId cpu, unsigned list, std::uint32_t blocks) noexcept {
@@ -755,42 +762,32 @@ void PageLists::apply_capacity(unsigned list) noexcept {
   }
 }
 
-bool PageLists::caller_inside() const noexcept {
-  if (form_ == ListForm::rseq && !kTestHooks) {
-    return false;
-  }
-  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
-    if (block(cpu.value).lock.held_by_caller()) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void PageLists::forget_holders() noexcept {
-  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
-    block(cpu.value).lock.reset();
-  }
+  for_each_started([this](CpuId cpu) { block(cpu.value).lock.reset(); });
 }
 
 void PageLists::disown() noexcept {
   forget_holders();
-  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
+  for_each_started([this](CpuId cpu) {
     for (unsigned list = 0; list < kListOrders; ++list) {
       block(cpu.value).lists[list].bounds.store(kStopped.word, memory_order_relaxed);
     }
-  }
+  });
 }
 
 // ---- anybody ----
 
-std::uint32_t PageLists::count_on(const ListHead& head) const noexcept {
+namespace {
+
+std::uint32_t count_on(const ListHead& head) noexcept {
   Bounds bounds = bounds_of(head);
   if (bounds.word == kStopped.word) {
     bounds = {head.saved.load(memory_order_relaxed)};
   }
   return room_below(head.top(), bounds.floor());
 }
+
+}  // namespace
 
 std::uint32_t PageLists::capacity(CpuId cpu, unsigned list) const noexcept {
   return is_started(cpu) ? block(cpu.value).lists[list].capacity.load(memory_order_relaxed)
@@ -829,9 +826,7 @@ PercpuCounterValues PageLists::counters(std::uint32_t cpu) const noexcept {
 
 Bytes PageLists::touched() const noexcept {
   std::uint64_t blocks = 0;
-  for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
-    ++blocks;
-  }
+  for_each_started([&blocks](CpuId) { ++blocks; });
   return Bytes{blocks * arch::kBlockBytes};
 }
 

@@ -146,9 +146,9 @@ class PageLists {
 
   // Stops the lists of a CPU, or of all, and what users hold of them comes to an end: after this the
   // drainer alone may touch them. The system's error when the fence is refused: then nothing is
-  // stopped. would_block: the caller itself is inside a list (locked form, signal handler); with
-  // patient = false also when a list stays held.
-  Error stop(CpuId cpu, bool patient = true) noexcept;
+  // stopped that was not before. would_block: with patient = false, a list stays held.
+  // Never called by a marked thread that holds a list.
+  Error stop(CpuId cpu) noexcept;
   Error stop_all(bool patient = true) noexcept;
   // Of a stopped CPU: up to n (a cluster; above order 0 as many as have so many frames) of the oldest
   // pages of its first list that has any.
@@ -163,15 +163,17 @@ class PageLists {
   void disown() noexcept;
   // CPUs that have been started at least once: the smallest not below `from`, or kNoCpu.
   [[nodiscard]] CpuId next_started(std::uint32_t from) const noexcept;
+  template <class Visit>
+  void for_each_started(Visit&& visit) const {
+    for (CpuId cpu = next_started(0); cpu != kNoCpu; cpu = next_started(cpu.value + 1)) {
+      visit(cpu);
+    }
+  }
 
   // The tuner's: blocks a list is started with from now on. A running list takes it over with
   // apply_capacity(), called on its own CPU, or when it is started again.
   void set_capacity(CpuId cpu, unsigned list, std::uint32_t blocks) noexcept;
   void apply_capacity(unsigned list) noexcept;
-
-  // Whether the caller is a signal handler that interrupted a step on one of these lists. It must
-  // not wait for a drainer, who may be waiting for that list. Never in the form of sections.
-  [[nodiscard]] bool caller_inside() const noexcept;
 
   // ---- anybody; exact when the lists are at rest ----
 
@@ -210,17 +212,10 @@ class PageLists {
   [[nodiscard]] CpuBlock& block_here() const noexcept;
   [[nodiscard]] bool known_to_kernel() const noexcept;
   [[nodiscard]] CpuBlock* locked_here() const noexcept;
-  [[nodiscard]] bool exchange_for_stop(CpuBlock& block, bool patient) noexcept;
-  [[nodiscard]] bool stops_stand(CpuBlock& block) noexcept;
-  void undo_stop(CpuBlock& block) noexcept;
   Error stop_these(std::uint32_t from, std::uint32_t to, bool patient) noexcept;
-  [[nodiscard]] bool rebase(CpuBlock& block) noexcept;
   void run(CpuBlock& block) noexcept;
   [[nodiscard]] Bounds bounds_from(std::uint32_t floor, unsigned list,
                                    std::uint32_t capacity) const noexcept;
-  [[nodiscard]] std::uint32_t count_on(const ListHead& head) const noexcept;
-  static void account_refill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept;
-  static void account_spill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept;
 
   std::byte* blocks_ = nullptr;  // block of CPU 0; constant while open, like all below
   std::byte* section_blocks_ = nullptr;

@@ -129,8 +129,9 @@ static_assert(offsetof(ListHead, bounds) == arch::kHeadBounds);
 
 struct alignas(arch::kBlockBytes) CpuBlock {
   std::byte small_rings[1024];
-  TwinLock lock;                                // of the locked form
-  Atomic<std::uint32_t> hands{0};               // slow paths that may carry pages; see CachedZone
+  TwinLock lock;                      // of the locked form
+  Atomic<std::uint32_t> carriers{0};  // slow paths that may carry pages; see CachedZone
+  bool fence_due = false;  // drainer's: a stopped list's word was written, sections do not know yet
   alignas(kCacheLine) PercpuCounters counters;  // added to by whoever runs here
   alignas(512) std::byte ring_0[2048];
   std::array<ListHead, kListOrders + 1> lists;

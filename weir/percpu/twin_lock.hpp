@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // percpu/twin_lock.hpp — the lock word of a CPU's lists in their locked form. Calls base, arch,
 // os/thread_mark, sched_yield(2).
-// Users only ever try it; drainers may wait. The word is the holder's token, so that a signal
-// handler which interrupted the holder can tell that waiting would be for ever.
+// Users only ever try it; drainers may wait. Whoever holds it bears a thread mark: a signal handler
+// that interrupts the holder waits for no lock of weir, of whatever zone, and drains nothing, so no
+// drainer waits for such a handler.
 #pragma once
 
 #include <sched.h>
@@ -20,28 +21,13 @@ namespace weir {
 class TwinLock {
  public:
   [[nodiscard]] WEIR_HOT bool try_lock() noexcept {
-    if (fails(Failpoint::list_busy)) {
-      return false;
-    }
-    std::uintptr_t expected = 0;
-    // pairs: unlock release
-    return holder_.compare_exchange_strong(expected, thread_token(), memory_order_acquire,
-                                           memory_order_relaxed);
+    return !fails(Failpoint::list_busy) && seize();
   }
 
-  // For drainers. False when this very thread holds it (we are in a signal handler).
-  [[nodiscard]] bool lock() noexcept {
-    for (std::uint32_t spin = 0;; ++spin) {
-      std::uintptr_t seen = 0;
-      // pairs: unlock release
-      if (holder_.compare_exchange_strong(seen, thread_token(), memory_order_acquire,
-                                          memory_order_relaxed)) {
-        return true;
-      }
-      if (seen == thread_token()) {
-        return false;
-      }
-      // A holder is a few instructions from the end unless it lost its CPU.
+  // For drainers.
+  void lock() noexcept {
+    // A holder is a few instructions from the end unless it lost its CPU.
+    for (std::uint32_t spin = 0; !seize(); ++spin) {
       if (spin < kSpins) {
         cpu_pause();
       } else {
@@ -53,10 +39,7 @@ class TwinLock {
   // For whoever must not wait while it holds other locks: false when a while was not enough.
   [[nodiscard]] bool lock_soon() noexcept {
     for (std::uint32_t spin = 0; spin < kSpins; ++spin) {
-      std::uintptr_t seen = 0;
-      // pairs: unlock release
-      if (holder_.compare_exchange_strong(seen, thread_token(), memory_order_acquire,
-                                          memory_order_relaxed)) {
+      if (seize()) {
         return true;
       }
       cpu_pause();
@@ -64,22 +47,32 @@ class TwinLock {
     return false;
   }
 
-  // Whether this very thread is inside: we are in a signal handler that interrupted it.
-  [[nodiscard]] bool held_by_caller() const noexcept {
-    return holder_.load(memory_order_relaxed) == thread_token();
-  }
+  // Racy by nature; for tests.
+  [[nodiscard]] bool held() const noexcept { return held_.load(memory_order_relaxed) != 0; }
 
   // In a forked child: the holder was a thread that does not exist here.
-  void reset() noexcept { holder_.store(0, memory_order_relaxed); }
+  void reset() noexcept { held_.store(0, memory_order_relaxed); }
 
   WEIR_HOT void unlock() noexcept {
-    holder_.store(0, memory_order_release);  // pairs: try_lock, lock, lock_soon acquire
+    held_.store(0, memory_order_release);  // pairs: seize acquire
+    ThreadMark::leave();
   }
 
  private:
   static constexpr std::uint32_t kSpins = 64;
 
-  Atomic<std::uintptr_t> holder_{0};
+  WEIR_HOT bool seize() noexcept {
+    ThreadMark::enter();
+    std::uint32_t free = 0;
+    // pairs: unlock release
+    if (held_.compare_exchange_strong(free, 1, memory_order_acquire, memory_order_relaxed)) {
+      return true;
+    }
+    ThreadMark::leave();
+    return false;
+  }
+
+  Atomic<std::uint32_t> held_{0};
 };
 
 }  // namespace weir

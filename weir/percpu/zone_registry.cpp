@@ -72,33 +72,37 @@ CachedZone::Closing close_held(CachedZone& zone) {
   return closing;
 }
 
-bool lock_zones() {
+CachedZone::ForkLock lock_zones() {
+  using ForkLock = CachedZone::ForkLock;
   for (std::uint16_t id = 1; id < kMaxZones; ++id) {
-    if (g_book.used[id] && !zone_by_id(id)->try_lock_for_fork()) {
+    if (!g_book.used[id]) {
+      continue;
+    }
+    if (const ForkLock lock = zone_by_id(id)->try_lock_for_fork(); lock != ForkLock::held) {
       while (--id != 0) {
         if (g_book.used[id]) {
           zone_by_id(id)->unlock_in_parent();
         }
       }
-      return false;
+      return lock;
     }
   }
-  return true;
+  return ForkLock::held;
 }
 
-// fork() from a signal handler that interrupted a marked section: what that section holds cannot be
-// waited for. The parent goes on undisturbed; the child's zones may be caught in the middle of anything.
-bool g_fork_unprepared = false;
+// Forks of this thread that go on without any lock: from a signal handler that interrupted a marked
+// section, since what that section holds cannot be waited for, or where the kernel refuses a fence. The
+// parent goes on undisturbed; the child's zones may be caught in the middle of anything. A thread's own:
+// the C library lets two threads be inside fork() at once.
+constinit thread_local volatile std::uint32_t t_forks_unprepared
+    [[gnu::tls_model("initial-exec")]] = 0;
 
-bool inside_a_list() {
-  bool inside = false;
-  for_each_used([&inside](CachedZone& zone) { inside = inside || zone.lists().caller_inside(); });
-  return inside;
-}
+// In a child of such a fork: the registry may be torn as well.
+bool g_orphaned = false;
 
 void before_fork() {
-  g_fork_unprepared = thread_is_marked() || inside_a_list();
-  if (g_fork_unprepared) {
+  if (thread_is_marked()) {
+    t_forks_unprepared = t_forks_unprepared + 1;
     return;
   }
   ThreadMark::enter();
@@ -106,17 +110,33 @@ void before_fork() {
   // handler waits for just that.
   for (;;) {
     g_book.lock.lock();
-    if (lock_zones()) {
-      break;
+    switch (lock_zones()) {
+      case CachedZone::ForkLock::held:
+        frame_table::lock_for_fork();
+        return;
+      case CachedZone::ForkLock::busy:
+        g_book.lock.unlock();
+        ::sched_yield();
+        break;
+      case CachedZone::ForkLock::refused:
+        g_book.lock.unlock();
+        ThreadMark::leave();
+        t_forks_unprepared = t_forks_unprepared + 1;
+        return;
     }
-    g_book.lock.unlock();
-    ::sched_yield();
   }
-  frame_table::lock_for_fork();
+}
+
+bool was_unprepared() {
+  if (t_forks_unprepared == 0) {
+    return false;
+  }
+  t_forks_unprepared = t_forks_unprepared - 1;
+  return true;
 }
 
 void after_fork_in_parent() {
-  if (g_fork_unprepared) {
+  if (was_unprepared()) {
     return;
   }
   frame_table::unlock_after_fork();
@@ -126,7 +146,9 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
-  if (g_fork_unprepared) {
+  if (was_unprepared()) {
+    g_orphaned = true;
+    g_book.lock.reset();
     for_each_used([](CachedZone& zone) { zone.detach(); });
     return;
   }
@@ -147,6 +169,9 @@ Result<CachedZone*> open(Source* source, const std::vector<Extent>& extents, con
   }
   const ThreadMark mark;
   const LockGuard guard{g_book.lock};
+  if (g_orphaned) {
+    return Error{Errc::would_block, "zones in a child that was forked while weir was at work", 0};
+  }
   // What was left to others: by a signal handler that released the last page of a retired zone, having
   // interrupted a marked section; by close_if_home().
   for_each_used([](CachedZone& zone) { static_cast<void>(close_held(zone)); });

@@ -117,8 +117,18 @@ PageIndex Zone::take_or_tell(Order order, bool may_use_reserve, const Outside& o
   return kNoPage;
 }
 
-bool Zone::claim(std::uint64_t n, bool may_use_reserve, const Outside& outside,
-                 bool& quiet) noexcept {
+bool Zone::claim(std::uint64_t n, bool may_use_reserve) noexcept {
+  if (fails(Failpoint::zone_take_cluster)) {
+    return false;
+  }
+  const Hold hold{*this};
+  const bool may = allowed(n, may_use_reserve);
+  claimed_ += may ? n : 0;
+  return may;
+}
+
+bool Zone::claim_or_tell(std::uint64_t n, bool may_use_reserve, const Outside& outside,
+                         bool last_try, bool& quiet) noexcept {
   const Hold hold{*this};
   const bool told_to_fail = fails(Failpoint::zone_take_cluster);
   if (!told_to_fail && allowed(n, may_use_reserve)) {
@@ -126,7 +136,7 @@ bool Zone::claim(std::uint64_t n, bool may_use_reserve, const Outside& outside,
     return true;
   }
   quiet = told_to_fail || (outside.quiet() && !has_loose());
-  counters_.refusals.add(quiet ? 1 : 0);
+  counters_.refusals.add(quiet || last_try ? 1 : 0);
   return false;
 }
 

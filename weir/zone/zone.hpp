@@ -56,9 +56,13 @@ class Zone {
                                        bool last_try, bool& quiet) noexcept;
 
   // Sets n single frames aside for the caller, who gets them with take_claimed() and nobody else;
-  // none, and false, when fewer are free. `quiet` as above. For requests of all or nothing.
-  [[nodiscard]] bool claim(std::uint64_t n, bool may_use_reserve, const Outside& outside,
-                           bool& quiet) noexcept;
+  // none, and false, when fewer are free. For requests of all or nothing. From claim to take_claimed the
+  // caller bears a thread mark: a claim must not be forgotten in a forked child (claims of threads that
+  // do not exist there are).
+  [[nodiscard]] bool claim(std::uint64_t n, bool may_use_reserve) noexcept;
+  // The same with `quiet` and last_try as above.
+  [[nodiscard]] bool claim_or_tell(std::uint64_t n, bool may_use_reserve, const Outside& outside,
+                                   bool last_try, bool& quiet) noexcept;
   void take_claimed(PageIndex* out, std::uint32_t n) noexcept;  // n at most a cluster
 
   // From anywhere: in a marked thread the block goes to the loose stack.
@@ -89,6 +93,10 @@ class Zone {
 
   void lock_for_fork() noexcept { lock_.lock(); }
   void unlock_after_fork() noexcept { lock_.unlock(); }
+  // In a forked child, the lock held: what other threads had claimed is nobody's.
+  void forget_claims() noexcept { claimed_ = 0; }
+  // In a child forked without the lock: whoever held it does not exist, or is this thread's own.
+  void reset_lock() noexcept { lock_.reset(); }
 
  private:
   class Hold;

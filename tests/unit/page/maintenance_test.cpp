@@ -36,5 +36,28 @@ TEST(Maintenance, EndsAtOnceHoweverLongItsInterval) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
 }
 
+TEST(Maintenance, AnIntervalThatNoClockCanNameBecomesTheLongest) {
+  WEIR_NEEDS_LISTS;
+  PageAllocator pages{{.capacity = 16_MiB}};
+  unref(pages.alloc_page());
+  const std::uint64_t before = pages.zone().census().lists;
+  ASSERT_NE(before, 0U);
+  const Maintenance maintenance{pages, std::chrono::milliseconds::max()};
+  EXPECT_EQ(maintenance.interval(), Maintenance::kLongest);
+  // A thread that does not wait empties the list, which nobody uses, with its second tick.
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(pages.zone().census().lists, before);
+}
+
+TEST(Maintenance, NoIntervalOrLessBecomesTheShortest) {
+  PageAllocator pages{{.capacity = 1_MiB}};
+  for (const auto interval : {std::chrono::milliseconds::min(), -1ms, 0ms, 1ms}) {
+    const Maintenance maintenance{pages, interval};
+    EXPECT_EQ(maintenance.interval(), Maintenance::kShortest);
+  }
+  const Maintenance asked{pages, 250ms};
+  EXPECT_EQ(asked.interval(), 250ms);
+}
+
 }  // namespace
 }  // namespace weir

@@ -153,6 +153,53 @@ TEST(Capacity, TheDepotOfALargeZoneIsAThousandth) {
             kDepotClustersMax);
 }
 
+// What Effective says, asked for again, is what it says.
+void expect_reproduced(PageCount managed, std::uint64_t lists, bool deferred, std::uint64_t high,
+                       std::uint64_t depot, std::uint64_t cached) {
+  SCOPED_TRACE(testing::Message() << managed.value << " frames, " << lists << " lists, deferred "
+                                  << deferred << ", high " << high << ", depot " << depot
+                                  << ", cached " << cached);
+  const CacheLimits limits = cache_limits(managed, lists, true, deferred, high, depot, cached);
+  const std::uint64_t depot_frames =
+      std::uint64_t{limits.depot_clusters} * cluster_frames(managed, lists);
+  const CacheLimits again =
+      cache_limits(managed, lists, true, deferred, limits.high, depot_frames, limits.total);
+  EXPECT_EQ(again.high, limits.high);
+  EXPECT_EQ(again.high_max, limits.high_max);
+  EXPECT_EQ(again.depot_clusters, limits.depot_clusters);
+  EXPECT_EQ(again.total, limits.total);
+}
+
+TEST(Capacity, LimitsReadBackReproduceThemselves) {
+  for (const std::uint64_t frames : {1, 33, 1024, 65536, 1 << 22}) {
+    for (const std::uint64_t lists : {1, 2, 64}) {
+      for (const std::uint64_t high : {0U, 200U}) {
+        for (const std::uint64_t depot : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1000},
+                                          kMaxFrames, std::uint64_t{1} << 63, UINT64_MAX}) {
+          for (const std::uint64_t cached : {std::uint64_t{1}, std::uint64_t{150},
+                                             std::uint64_t{3000}, kMaxFrames, UINT64_MAX}) {
+            expect_reproduced(PageCount{frames}, lists, true, high, depot, cached);
+            expect_reproduced(PageCount{frames}, lists, false, high, depot, cached);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Capacity, ADepotThatIsAskedForHasAClusterAtLeastAndAtMostWhatItsWordsHold) {
+  const PageCount managed = whole_pages(256_MiB);
+  const std::uint64_t lists = 2 * share_of_a_cpu(managed, 2, 128);
+  EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 1, kMaxFrames).depot_clusters, 1U);
+  EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 127, kMaxFrames).depot_clusters, 1U);
+  for (const std::uint64_t depot :
+       {kMaxFrames, std::uint64_t{1} << 58, std::uint64_t{1} << 63, UINT64_MAX}) {
+    const CacheLimits limits = cache_limits(managed, 2, true, true, 0, depot, UINT64_MAX);
+    EXPECT_EQ(limits.depot_clusters, kDepotClustersMax) << depot;
+    EXPECT_EQ(limits.total, lists + 2 * std::uint64_t{kDepotClustersMax} * 64) << depot;
+  }
+}
+
 TEST(Capacity, WithoutListsOrWithACapOfZeroNothingIsCached) {
   for (const bool on : {false, true}) {
     const CacheLimits limits =

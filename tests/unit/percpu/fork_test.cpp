@@ -207,8 +207,7 @@ TEST(Fork, WaitsForThreadsThatCarryFrames) {
     test::interrupt_each([&] { of_carrier = zone->alloc(Order{0}, {}); },
                          [&] {
                            if (!stood && t_marked_sections == 1 &&
-                               zone->zone().free_pages() == 4096 - 64 &&
-                               !zone->lists().caller_inside()) {
+                               zone->zone().free_pages() == 4096 - 64 && !test::list_held(*zone)) {
                              stood = true;
                              step.store(1);
                              std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -313,24 +312,24 @@ TEST(Fork, AHandlerInsideOneZoneUsesAnotherDuringAFork) {
   std::thread thread([&] {
     const OnCpu cpu(0);
     bool stood = false;
-    test::interrupt_each(
-        [&] { interrupted->free(page, Order{0}); },
-        [&] {
-          // Not where a drainer holds the list: there it bears a mark.
-          if (stood || thread_is_marked() || !interrupted->lists().caller_inside()) {
-            return;
-          }
-          stood = true;
-          step.store(1);
-          // Long enough for the other to run into this list.
-          const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
-          while (std::chrono::steady_clock::now() < end) {
-            ::sched_yield();
-          }
-          EXPECT_FALSE(is_page(used->alloc(Order{0}, {})));
-          used->free(all.front(), Order{0});
-          EXPECT_EQ(used->alloc(Order{0}, {}), all.front());
-        });
+    test::interrupt_each([&] { interrupted->free(page, Order{0}); },
+                         [&] {
+                           // A user inside a list bears one mark, a drainer or a slow path two.
+                           if (stood || t_marked_sections != 1 || !test::list_held(*interrupted)) {
+                             return;
+                           }
+                           stood = true;
+                           step.store(1);
+                           // Long enough for the other to run into this list.
+                           const auto end =
+                               std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+                           while (std::chrono::steady_clock::now() < end) {
+                             ::sched_yield();
+                           }
+                           EXPECT_FALSE(is_page(used->alloc(Order{0}, {})));
+                           used->free(all.front(), Order{0});
+                           EXPECT_EQ(used->alloc(Order{0}, {}), all.front());
+                         });
     EXPECT_TRUE(stood);
   });
   while (step.load() != 1) {
@@ -360,7 +359,7 @@ TEST(Fork, AForkByAHandlerInsideAListComesBack) {
               int status = -1;
               test::interrupt_each([&] { zone->free(page, Order{0}); },
                                    [&] {
-                                     if (status != -1 || !zone->lists().caller_inside()) {
+                                     if (status != -1 || !test::list_held(*zone)) {
                                        return;
                                      }
                                      const pid_t child = ::fork();

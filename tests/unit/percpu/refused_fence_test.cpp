@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // A kernel that stops granting fences after the lists have begun to run, as a sandbox that is put up
-// late: nothing can be taken from another CPU's list any more. Drains say so, everything else goes on,
-// and no page is lost. Each case is a child process: the filter cannot be taken away again.
+// late. The drainer visits the CPUs instead; where that is refused as well, nothing can be taken from
+// another CPU's list any more: drains say so, everything else goes on, and no page is lost. Each case is
+// a child process: the filter cannot be taken away again.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <functional>
@@ -40,9 +42,10 @@ struct RefusedFence : testing::Test {
   }
 };
 
-// 100 pages on the list of each of two CPUs, then no fence any more. Returns what `body` returns, or
-// 1 when there can be no filter.
-int without_fences(TestZone& zone, const std::function<int(CachedZone&)>& body) {
+// 100 pages on the list of each of two CPUs, then no fence any more, and visits or none. Returns what
+// `body` returns, or 1 when there can be no filter.
+int without_fences(TestZone& zone, const std::function<int(CachedZone&)>& body,
+                   bool visits = false) {
   return test::run_in_child([&] {
     ::alarm(60);
     std::vector<PageIndex> pages(100);
@@ -57,6 +60,7 @@ int without_fences(TestZone& zone, const std::function<int(CachedZone&)>& body) 
     if (!test::refuse_syscall(SYS_membarrier, EPERM)) {
       return 1;
     }
+    fence::visits_for_test(visits);
     return body(*zone);
   });
 }
@@ -169,6 +173,7 @@ TEST_F(RefusedFence, AZoneThatStoodInShortageServesFromTheEngineAfterwards) {
               if (!zone->in_shortage() || !test::refuse_syscall(SYS_membarrier, EPERM)) {
                 return 1;
               }
+              fence::visits_for_test(false);
               test::outlast_shortage();
               free_all(*zone, pages);
               for (int round = 0; round < 5; ++round) {
@@ -186,6 +191,132 @@ TEST_F(RefusedFence, AZoneThatStoodInShortageServesFromTheEngineAfterwards) {
               return 0;
             }),
             0);
+}
+
+TEST_F(RefusedFence, ARefusedStopUndoesNothingThatASpillDidMeanwhile) {
+  TestZone zone(kFrames);
+  EXPECT_EQ(without_fences(
+                zone,
+                [&zone](CachedZone& cached) {
+                  SideTable table(zone.first(), kFrames);
+                  std::atomic<bool> stop{false};
+                  std::thread user([&] {
+                    const Pinned cpu(0);
+                    std::vector<PageIndex> held;
+                    while (!stop.load()) {
+                      for (int i = 0; i < 300; ++i) {
+                        held.push_back(cached.alloc(Order{0}, {}));
+                        table.took(held.back(), Order{0});
+                      }
+                      for (const PageIndex page : held) {
+                        table.gave(page, Order{0});
+                        cached.free(page, Order{0});
+                      }
+                      held.clear();
+                    }
+                  });
+                  const Pinned cpu(1);
+                  bool refused = true;
+                  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+                  while (std::chrono::steady_clock::now() < end) {
+                    refused = refused && says_eperm(cached.drain(CpuId{0}));
+                  }
+                  stop.store(true);
+                  user.join();
+                  return refused && table.violations() == 0 && cached.census().out() == 0 ? 0 : 3;
+                }),
+            0);
+}
+
+// ---- visits ----
+
+TEST_F(RefusedFence, VisitsFindEveryFrameAtExhaustion) {
+  TestZone zone(kFrames);
+  EXPECT_EQ(without_fences(
+                zone,
+                [](CachedZone& cached) {
+                  const Pinned cpu(0);
+                  const std::vector<PageIndex> pages = take_all(cached);
+                  if (pages.size() != kFrames) {
+                    return 3;
+                  }
+                  test::outlast_shortage();
+                  free_all(cached, pages);
+                  Page* all[256];
+                  if (!cached.alloc_exactly(all, 256, {})) {
+                    return 4;
+                  }
+                  cached.free_bulk(all, 256);
+                  return cached.census().out() == 0 && cached.drain_all().code == Errc::ok ? 0 : 5;
+                },
+                true),
+            0);
+}
+
+TEST_F(RefusedFence, AVisitEndsTheSectionsOfThreadsThatSpin) {
+  TestZone zone(kFrames);
+  EXPECT_EQ(without_fences(
+                zone,
+                [&zone](CachedZone& cached) {
+                  SideTable table(zone.first(), kFrames);
+                  std::atomic<bool> stop{false};
+                  std::vector<std::thread> users;
+                  for (const std::uint32_t number : {0U, 1U}) {
+                    users.emplace_back([&, number] {
+                      const Pinned cpu(number);
+                      while (!stop.load()) {
+                        const PageIndex page = cached.alloc(Order{0}, {});
+                        table.took(page, Order{0});
+                        table.gave(page, Order{0});
+                        cached.free(page, Order{0});
+                      }
+                    });
+                  }
+                  bool drained = true;
+                  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+                  while (std::chrono::steady_clock::now() < end) {
+                    drained = drained && cached.drain_all().code == Errc::ok;
+                  }
+                  stop.store(true);
+                  for (std::thread& user : users) {
+                    user.join();
+                  }
+                  return drained && table.violations() == 0 && cached.census().out() == 0 ? 0 : 3;
+                },
+                true),
+            0);
+}
+
+TEST_F(RefusedFence, AllocatorsEndAndForksGoOn) {
+  TestZone zone(kFrames);
+  for (const bool visits : {true, false}) {
+    EXPECT_EQ(without_fences(
+                  zone,
+                  [visits](CachedZone& cached) {
+                    const auto fork_once = [&] {
+                      return test::run_in_child([&] {
+                        const PageIndex page = cached.alloc(Order{0}, {});
+                        if (is_page(page)) {
+                          cached.free(page, Order{0});
+                        }
+                        return is_page(page) ? 7 : 8;
+                      });
+                    };
+                    // Where nothing can be brought to rest, the child's zones refuse.
+                    if (fork_once() != (visits ? 7 : 8)) {
+                      return 3;
+                    }
+                    const std::uint32_t before = zone_registry::count();
+                    for (int i = 0; visits && i < 100; ++i) {
+                      TestZone one(256);
+                      const PageIndex page = one->alloc(Order{0}, {});
+                      one->free(page, Order{0});
+                    }
+                    return zone_registry::count() == before ? 0 : 4;
+                  },
+                  visits),
+              0);
+  }
 }
 
 // ---- how many fences exhaustion costs ------------------------------------------------------------

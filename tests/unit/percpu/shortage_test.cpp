@@ -472,7 +472,7 @@ TEST(Shortage, ARequestWaitsForFramesInAHandUnlessItMayNot) {
                            // Filled, no lock held, nothing on the list yet.
                            const bool carries = t_marked_sections == 1 &&
                                                 zone->zone().free_pages() == 4096 - 64 &&
-                                                !zone->lists().caller_inside() &&
+                                                !test::list_held(*zone) &&
                                                 zone->percpu_counters().refills == refills;
                            if (carries && !stood) {
                              stood = true;

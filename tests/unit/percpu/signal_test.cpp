@@ -223,7 +223,7 @@ TEST_F(Signals, ADrainInAHandlerDrainsOrSaysThatItCannot) {
   int told = 0;
   test::interrupt_each([&] { page = zone->alloc(Order{0}, {}); },
                        [&] {
-                         if (!thread_is_marked() && zone->lists().caller_inside()) {
+                         if (t_marked_sections == 1 && test::list_held(*zone)) {
                            ++inside;
                            told += zone->drain(CpuId{0}).code == Errc::would_block ? 1 : 0;
                          }
@@ -399,7 +399,7 @@ TEST_F(Signals, AHandlerInsideAListDoesNotWaitForADrainer) {
         [&] { state.give_one(); },
         [&] {
           ++k;
-          if (state.zone->lists().caller_inside() && inside.size() < inside.capacity()) {
+          if (test::list_held(*state.zone) && inside.size() < inside.capacity()) {
             inside.push_back(k);
           }
         });

@@ -262,8 +262,7 @@ TEST(ZoneRegistry, AZoneEndsWhenTheLastCarrierHasGone) {
     bool stood = false;
     test::interrupt_each([&] { cached.free(pages[high], Order{0}); },
                          [&] {
-                           if (!stood && t_marked_sections == 1 &&
-                               !cached.lists().caller_inside() &&
+                           if (!stood && t_marked_sections == 1 && !test::list_held(cached) &&
                                cached.percpu_counters().pushes == pushes + 1) {
                              stood = true;
                              step.store(1);

@@ -199,14 +199,14 @@ TEST(Zone, WhatIsClaimedIsKeptForWhoClaimedIt) {
   OpenZone open(64);
   const Others quiet_others{true};
   bool quiet = false;
-  ASSERT_TRUE(open.zone.claim(40, false, quiet_others, quiet));
+  ASSERT_TRUE(open.zone.claim_or_tell(40, false, quiet_others, false, quiet));
   // 24 are left for others, singly, in bulk, as a block, or claimed.
   EXPECT_EQ(open.zone.take(Order{5}, false), kNoPage);
   PageIndex pages[64];
   EXPECT_EQ(open.zone.take_many(Order{0}, pages, 25, false), 0U);
   EXPECT_EQ(open.zone.take_or_tell(Order{5}, false, quiet_others, false, quiet), kNoPage);
   EXPECT_TRUE(quiet);
-  EXPECT_FALSE(open.zone.claim(25, false, quiet_others, quiet));
+  EXPECT_FALSE(open.zone.claim_or_tell(25, false, quiet_others, false, quiet));
   EXPECT_TRUE(quiet);
   EXPECT_EQ(open.zone.counters().refusals.get(), 2U);
   EXPECT_EQ(open.zone.take_many(Order{0}, pages, 24, false), 24U);
@@ -230,15 +230,15 @@ TEST(Zone, AClaimLeavesTheReserveAloneAndTellsWhetherItsRefusalIsFinal) {
   OpenZone open(64, 16);
   Others others{false};
   bool quiet = true;
-  EXPECT_FALSE(open.zone.claim(49, false, others, quiet));
+  EXPECT_FALSE(open.zone.claim_or_tell(49, false, others, false, quiet));
   EXPECT_FALSE(quiet);
   EXPECT_EQ(open.zone.counters().refusals.get(), 0U);
   others.all_quiet = true;
-  EXPECT_FALSE(open.zone.claim(49, false, others, quiet));
+  EXPECT_FALSE(open.zone.claim_or_tell(49, false, others, false, quiet));
   EXPECT_TRUE(quiet);
   EXPECT_EQ(open.zone.counters().refusals.get(), 1U);
-  EXPECT_FALSE(open.zone.claim(65, true, others, quiet));
-  ASSERT_TRUE(open.zone.claim(49, true, others, quiet));
+  EXPECT_FALSE(open.zone.claim_or_tell(65, true, others, false, quiet));
+  ASSERT_TRUE(open.zone.claim_or_tell(49, true, others, false, quiet));
   PageIndex pages[49];
   open.zone.take_claimed(pages, 49);
   open.zone.give_many(pages, 49, Order{0});
@@ -292,7 +292,7 @@ TEST(Zone, FailpointsRefuseByKindOfRequest) {
   EXPECT_EQ(open.zone.take_many(Order{0}, pages, 4, false), 0U);
   const Others others{false};
   bool quiet = false;
-  EXPECT_FALSE(open.zone.claim(4, false, others, quiet));
+  EXPECT_FALSE(open.zone.claim_or_tell(4, false, others, false, quiet));
   EXPECT_TRUE(quiet);  // a test that refuses means it
   failpoints::reset();
   failpoints::arm(Failpoint::zone_take, 1);
