@@ -115,7 +115,8 @@ class BasicDepot {
     }
     return id;
   }
-  // False when `capacity` full clusters are here already: the caller keeps the body.
+  // False when `capacity` clusters are here already, partial ones counted: the caller keeps the body.
+  // Of full ones there are never more; a partial one that comes at the same moment may be one too many.
   [[nodiscard]] WEIR_HOT bool give_full(ClusterId id, std::uint32_t shard) noexcept {
     WEIR_ASSERT(id.value < bodies_, "Depot D1");
     AtomicT<std::uint64_t>& stack = shards_[shard].full;
@@ -123,7 +124,8 @@ class BasicDepot {
     StackHead seen{stack.load(memory_order_relaxed)};
     do {
       // Looked at inside the loop: the swap proves that this shard's depth is still the one summed.
-      const std::uint32_t others = shard_count_ == 1 ? 0 : full_elsewhere(shard);
+      const std::uint32_t others =
+          partial_clusters() + (shard_count_ == 1 ? 0 : full_elsewhere(shard));
       if (seen.depth() + others >= capacity_.load(memory_order_relaxed)) {
         return false;
       }
