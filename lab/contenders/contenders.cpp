@@ -116,11 +116,9 @@ Contender floor_contender(std::string name, std::string about, std::shared_ptr<P
 void add_floors(std::vector<Contender>& all, const std::shared_ptr<PageTrace>& trace) {
   Contender rseq{
       "floor.rseq", "a bare array for each CPU, by restartable sequences", "", Side::floor, {}};
+  rseq.missing = rseq_problem();
 #if defined(WEIR_LAB_RSEQ)
-  rseq.missing = rseq_problem();
   rseq.make = mapped_trial<RseqBuffers>;
-#else
-  rseq.missing = rseq_problem();
 #endif
   all.push_back(std::move(rseq));
   all.push_back({"floor.array", "a bare array in thread-local memory", "", Side::floor,

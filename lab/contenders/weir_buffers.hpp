@@ -4,8 +4,6 @@
 // weir's public headers.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -102,25 +100,6 @@ class PageBuffers {
   std::shared_ptr<PageTrace> trace_;
 };
 
-// Gives back what the owners own and leaves them empty: in one call where weir has it for owners,
-// by way of their pages otherwise.
-template <class Ref>
-void release_all(std::span<Ref> owners) noexcept {
-  if constexpr (requires { weir::free_bulk(owners); }) {
-    weir::free_bulk(owners);
-  } else {
-    std::array<Page*, kMostBatch> pages;
-    while (!owners.empty()) {
-      const std::size_t n = std::min(owners.size(), pages.size());
-      for (std::size_t i = 0; i < n; ++i) {
-        pages[i] = owners[i].detach();
-      }
-      weir::free_bulk(std::span<Page* const>(pages).first(n));
-      owners = owners.subspan(n);
-    }
-  }
-}
-
 // Owners: the count of references is looked at whenever one ends.
 class PageRefBuffers {
  public:
@@ -136,7 +115,7 @@ class PageRefBuffers {
   [[gnu::always_inline]] std::size_t alloc_bulk(std::span<Handle> many) noexcept {
     return pages_->alloc_bulk(many);
   }
-  [[gnu::always_inline]] void free_bulk(std::span<Handle> many) noexcept { release_all(many); }
+  [[gnu::always_inline]] void free_bulk(std::span<Handle> many) noexcept { weir::free_bulk(many); }
   static std::byte* address(const Handle& page) noexcept { return page.data(); }
   static bool is_none(const Handle& page) noexcept { return page.empty(); }
   static Wire detach(Handle& page) noexcept { return page.detach(); }
@@ -151,7 +130,7 @@ class PageRefBuffers {
   ZoneReadings zone_;
 };
 
-// Indexes alone, from the zone behind the facade: what a list moves before anybody has a pointer.
+// By index, from the zone behind the facade: lists hold pointers, so a conversion more on each side.
 class IndexBuffers {
  public:
   using Handle = PageIndex;

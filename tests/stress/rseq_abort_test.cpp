@@ -343,7 +343,8 @@ class RseqAbort : public testing::Test {
     first_ = cpus_.front();
     cpus_.resize(std::min<std::size_t>(cpus_.size(), 2));
     frame_table::g_pages = reinterpret_cast<Page*>(g_entries);
-    ASSERT_FALSE(lists_.open(PageCount{1 << 18}, cpus_.back() + 1, 128, true).failed());
+    const std::uint32_t lists = cpus_.back() + 1;
+    ASSERT_FALSE(lists_.open(lists, list_sizes(PageCount{1 << 18}, lists, 128), true).failed());
     for (const std::uint32_t cpu : cpus_) lists_.start(CpuId{cpu});
     pin(first_);
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // arch/rseq_abi.hpp — the numbers that assembly and C++ share: offsets in the kernel's struct rseq
-// and in a CPU's block. percpu/slab.hpp pins each of them to the structure it belongs to. Calls
+// and in a CPU's block. os/rseq_area.cpp and percpu/slab.hpp pin them to their structures. Calls
 // nothing.
 //
 //   a block is kBlockBytes for each CPU; block of CPU c = blocks + (c << kBlockShift)
 //
 //   0      rings of lists 1 to 4
-//   1024   counters, the lock of the locked form, hands
+//   1024   counters, the lock of the locked form, carriers
 //   1536   ring of list 0: 256 pointers
 //   3584   heads of the lists, one line each:   | word 8 | bounds 8 | ... what drainers keep |
 //

@@ -375,8 +375,8 @@ template <class Place>
 // The n (1 to 64) oldest entries of a list without room, as indexes; floor, ceil and limit move up by
 // n. False when the list has room or is stopped, when it has fewer, or when they lie across the ring's
 // end. Commits word and bounds in one aligned 16-byte store: one instruction is done or not done
-// when a section is aborted, whatever a drainer on another CPU may see of it (percpu/page_lists.cpp
-// says why either half alone does no harm).
+// when a section is aborted, whatever a drainer on another CPU may see of it
+// (percpu/page_lists_drain.cpp says why either half alone does no harm).
 template <class Place>
 [[nodiscard]] inline bool spill(std::byte* blocks, std::ptrdiff_t area, std::uint32_t* out,
                                 std::uint32_t n, void* base, std::byte*& at) noexcept {

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "weir/arch/rseq_abi.hpp"
 #include "weir/base/atomic.hpp"
 
 namespace weir {
@@ -15,6 +16,8 @@ static_assert(offsetof(RseqArea, cpu_id_start) == offsetof(struct rseq, cpu_id_s
 static_assert(offsetof(RseqArea, cpu_id) == offsetof(struct rseq, cpu_id));
 static_assert(offsetof(RseqArea, rseq_cs) == offsetof(struct rseq, rseq_cs));
 static_assert(offsetof(RseqArea, flags) == offsetof(struct rseq, flags));
+static_assert(offsetof(RseqArea, cpu_id) == arch::kAreaCpuId);
+static_assert(offsetof(RseqArea, rseq_cs) == arch::kAreaRseqCs);
 #if defined(__x86_64__)
 static_assert(kRseqSignature == RSEQ_SIG);
 #endif

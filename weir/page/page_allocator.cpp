@@ -74,8 +74,13 @@ Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
   const ListMode& mode = list_mode();
   const bool listed = lists.capacity(0) != 0;
   effective.list_mode = list_form_name(listed ? mode.form : ListForm::off);
-  effective.list_mode_reason =
-      listed || mode.form == ListForm::off ? mode.reason : "asked for by the zone's options";
+  if (listed || mode.form == ListForm::off) {
+    effective.list_mode_reason = mode.reason;
+  } else if (options.lists && options.cached.value != 0) {
+    effective.list_mode_reason = "the option cached leaves less than two frames for each CPU";
+  } else {
+    effective.list_mode_reason = "asked for by the zone's options";
+  }
   effective.list_memory = lists.reserved();
   effective.cluster = lists.cluster();
   effective.batch = pcp_batch(effective.managed);
@@ -122,7 +127,7 @@ Page* hand_out(CachedZone& zone, Page* page, Order order, AllocFlags flags) noex
 }
 
 // Two places as a vector, eight in a step: compilers make single steps of such loops.
-using TwoPlaces = std::uintptr_t [[gnu::vector_size(16)]];
+using TwoPlaces [[gnu::vector_size(16)]] = std::uintptr_t;
 constexpr std::size_t kAtOnce = 8;
 
 TwoPlaces two_at(Page* const* places) noexcept {

@@ -68,8 +68,8 @@ class PageAllocator {
   PageAllocator& operator=(const PageAllocator&) = delete;
 
   // One page of 2^order frames, or empty. A refusal means that no such block was free anywhere
-  // outside the reserve, per-CPU lists included (with no_wait: neither on this CPU's list nor in the
-  // engine). Order above 10, a signal handler inside a list or lock of weir, and a forked child of a
+  // outside the reserve, per-CPU lists included (with no_wait: neither on this CPU's list nor in depot
+  // or engine). Order above 10, a signal handler inside a list or lock of weir, and a forked child of a
   // memfd zone are refused at once.
   [[nodiscard]] WEIR_HOT PageRef alloc(Order order = Order{0},
                                        AllocFlags flags = AllocFlags::none) noexcept {

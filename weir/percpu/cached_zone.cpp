@@ -51,7 +51,10 @@ void CachedZone::start_here() noexcept {
   if (cpu != kNoCpu && !lists_.is_started(cpu) && !in_shortage()) {
     const std::uint64_t share = lists_.frames_at_start();
     const std::uint64_t depot = std::uint64_t{depot_.capacity()} * lists_.cluster();
-    if (granted_ + share + depot <= limits_.total) {
+    if (expected_ != 0) {
+      --expected_;
+      lists_.start(cpu);
+    } else if (granted_ + share + depot <= limits_.total) {
       granted_ += share;
       lists_.start(cpu);
     }

@@ -237,8 +237,11 @@ class CachedZone {
   Atomic<std::uint64_t> since_{0};    // ns: when the shortage was entered; as stopped_
   Atomic<std::uint32_t> waiters_{0};  // requests in ask_until_quiet
   std::uint32_t forks_ = 0;           // how many generations of children this process is down
-  std::uint64_t granted_ = 0;         // frames that started lists may hold; under shortage_lock_
-  bool frozen_ = false;               // around fork: the lists are stopped for its sake
+  // Frames that lists may hold: those of all CPUs counted upon, whether they have come by or not, and
+  // what lists have earned. And how many of these CPUs have not come by. Under shortage_lock_.
+  std::uint64_t granted_ = 0;
+  std::uint32_t expected_ = 0;
+  bool frozen_ = false;  // around fork: the lists are stopped for its sake
   Atomic<bool> retired_{false};
   Atomic<bool> detached_{false};
   Source* source_ = nullptr;

@@ -35,16 +35,14 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
     managed += whole_pages(extent.size);
   }
   const std::uint32_t sharers = cpus != 0 ? cpus : lists;
-  limits_ = cache_limits(managed, sharers, options.lists, options.merge == Merge::deferred,
-                         options.high.value, options.depot.value, options.cached.value);
-  if (const Error error = lists_.open(managed, lists, limits_.high,
-                                      options.free_order0 == FreeOrder0::list, sharers);
+  limits_ = cache_limits(managed, sharers, options.lists && list_mode().form != ListForm::off,
+                         options.merge == Merge::deferred, options.high.value, options.depot.value,
+                         options.cached.value);
+  if (const Error error =
+          lists_.open(lists, limits_.sizes, options.free_order0 == FreeOrder0::list);
       error.failed()) {
     undo();
     return error;
-  }
-  if (lists_.capacity(0) == 0) {
-    limits_ = {};  // no list, no cluster
   }
   const std::uint32_t shards = std::clamp<std::uint32_t>((sharers + 7) / 8, 1, Depot::kMaxShards);
   if (const Error error = depot_.open(limits_.depot_clusters + 2 * sharers + 2,
@@ -54,7 +52,8 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
     undo();
     return error;
   }
-  granted_ = 0;
+  granted_ = limits_.sizes.frames() * sharers;
+  expected_ = sharers;
   zone_.open(options.reserve);
   for (const Piece& piece : pieces_) {
     zone_.adopt(piece.first, whole_pages(piece.extent.size));

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
 // percpu/capacity.hpp — how much a per-CPU list holds and moves. Pure functions; `batch`, `high_min`
 // and `high_max` are the kernel's (zone_batchsize, zone_highsize in mm/page_alloc.c). Calls
-// zone/watermarks, base.
+// zone/watermarks, percpu/slab (which orders have lists), base.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "weir/base/bits.hpp"
 #include "weir/base/config.hpp"
 #include "weir/base/types.hpp"
+#include "weir/percpu/slab.hpp"
 #include "weir/zone/watermarks.hpp"
 
 namespace weir {
@@ -81,34 +83,79 @@ namespace weir {
   return std::max(high >> (order + 2), 2 * blocks_per_move(order, cluster));
 }
 
+// What the lists of one CPU start with.
+struct ListSizes {
+  std::uint32_t cluster = 1;                        // frames moved at once
+  std::array<std::uint32_t, kListOrders> blocks{};  // most of each list; none of order 0: no lists
+
+  [[nodiscard]] constexpr std::uint64_t frames() const noexcept {
+    std::uint64_t sum = 0;
+    for (unsigned list = 0; list < kListOrders; ++list) {
+      sum += std::uint64_t{blocks[list]} << order_of_list(list).value;
+    }
+    return sum;
+  }
+};
+
+[[nodiscard]] constexpr ListSizes list_sizes(PageCount managed, std::uint64_t lists,
+                                             std::uint64_t asked) noexcept {
+  ListSizes sizes;
+  sizes.cluster = cluster_frames(managed, lists);
+  const std::uint32_t high = list_high(managed, lists, asked);
+  for (unsigned list = 0; list < kListOrders; ++list) {
+    sizes.blocks[list] = list_capacity(order_of_list(list).value, managed, lists, high);
+  }
+  return sizes;
+}
+
+// The same within `room` frames. What is missed least goes first: pageblocks, then orders 1 to 3,
+// then single frames beyond two clusters, then the size of a cluster. With less than two frames there
+// are no lists.
+[[nodiscard]] constexpr ListSizes fit_lists(ListSizes sizes, std::uint64_t room) noexcept {
+  if (room < 2) {
+    sizes.blocks = {};
+    return sizes;
+  }
+  if (sizes.frames() > room) {
+    sizes.blocks[kSmallListOrders] = 0;
+  }
+  if (sizes.frames() > room) {
+    sizes.blocks = {sizes.blocks[0]};
+  }
+  if (sizes.frames() > room) {
+    const std::uint32_t cluster = sizes.cluster;
+    sizes.cluster =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(cluster, pow2_floor(room / 2)));
+    sizes.blocks[0] =
+        sizes.cluster < cluster ? 2 * sizes.cluster : static_cast<std::uint32_t>(room);
+  }
+  return sizes;
+}
+
 // How much lies outside the engine at most.
 struct CacheLimits {
-  std::uint32_t high = 0;            // order-0 pages a list starts with; 0: no lists
-  std::uint32_t high_max = 0;        // and the most it is ever given
+  ListSizes sizes;                   // of the lists of each CPU counted upon
+  std::uint32_t high = 0;            // of these: order-0 pages; 0: no lists
+  std::uint32_t high_max = 0;        // and the most that a list is ever given
   std::uint32_t depot_clusters = 0;  // full clusters the depot keeps
   std::uint64_t total = 0;           // frames of all lists and the depot together
 };
 
 // The depot: two clusters a list, or a thousandth of the zone where that is more, at most an 8th: what
-// lies there is unmerged; one that is asked for has a cluster at least. The total: that, the lists, and once more as much for lists that have earned
-// it; at most what the options say.
+// lies there is unmerged; one that is asked for has a cluster at least. The total: that, the lists,
+// and once more as much for lists that have earned it; at most `cached`. Under a small cap the lists
+// come first, and are made smaller until those of all CPUs fit.
 [[nodiscard]] constexpr CacheLimits cache_limits(PageCount managed, std::uint64_t lists,
                                                  bool lists_on, bool deferred, std::uint64_t high,
                                                  std::uint64_t depot_frames,
                                                  std::uint64_t cached) noexcept {
   CacheLimits limits;
-  if (!lists_on || cached == 0) {
+  limits.sizes = fit_lists(list_sizes(managed, lists, high), lists_on ? cached / lists : 0);
+  limits.high = limits.sizes.blocks[0];
+  if (limits.high == 0) {
     return limits;
   }
-  const std::uint64_t cluster = cluster_frames(managed, lists);
-  limits.high = list_high(managed, lists, high);
-  limits.high_max = list_high_max(managed, lists, limits.high);
-  std::uint64_t share = 0;  // of one CPU's lists
-  for (unsigned order = 0; order <= kMaxOrderValue; ++order) {
-    if (order < kSmallListOrders || order == kPageblockOrderValue) {
-      share += std::uint64_t{list_capacity(order, managed, lists, limits.high)} << order;
-    }
-  }
+  const std::uint64_t cluster = limits.sizes.cluster;
   std::uint64_t clusters = 0;
   if (deferred) {
     clusters = depot_frames != 0 ? std::max<std::uint64_t>(depot_frames / cluster, 1)
@@ -116,11 +163,13 @@ struct CacheLimits {
                                             managed.value / 8 / cluster);
     clusters = std::min<std::uint64_t>(clusters, kDepotClustersMax);
   }
-  const std::uint64_t wanted = share * lists + 2 * clusters * cluster;
-  limits.total = std::min(cached, wanted);
-  // A cap too small for all: the lists come first, down to what they start with.
-  const std::uint64_t left = limits.total > share * lists ? limits.total - share * lists : 0;
-  limits.depot_clusters = static_cast<std::uint32_t>(std::min(clusters, left / cluster));
+  const std::uint64_t started = limits.sizes.frames() * lists;
+  limits.total = std::min(cached, started + 2 * clusters * cluster);
+  limits.depot_clusters =
+      static_cast<std::uint32_t>(std::min(clusters, (limits.total - started) / cluster));
+  const std::uint64_t to_earn = (limits.total - started) / cluster - limits.depot_clusters;
+  limits.high_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      list_high_max(managed, lists, limits.high), limits.high + to_earn * cluster));
   return limits;
 }
 

@@ -12,6 +12,8 @@ namespace {
 
 namespace rseq = arch::rseq;
 
+static_assert(sizeof(Page) == 1 << 5);  // by which sections shift an index
+
 // Calls visit.template operator()<list>() for the list with this number.
 template <class Visit>
 auto for_list(unsigned list, Visit visit) noexcept {
@@ -110,9 +112,7 @@ void account_spill(CpuBlock& block, unsigned list, std::uint32_t n) noexcept {
 
 }  // namespace
 
-Error PageLists::open(PageCount managed, std::uint32_t lists, std::uint32_t high, bool push_order0,
-                      std::uint32_t cpus) {
-  const std::uint32_t sharers = cpus != 0 ? cpus : lists;
+Error PageLists::open(std::uint32_t lists, const ListSizes& sizes, bool push_order0) {
   // A section finds the block of any CPU the kernel may name, started or not; and those of -1 and -2.
   const std::uint64_t span = (std::max(lists, kernel_cpu_limit()) + 2) * arch::kBlockBytes;
   form_ = list_mode().form;
@@ -133,14 +133,12 @@ Error PageLists::open(PageCount managed, std::uint32_t lists, std::uint32_t high
   blocks_ = *base + 2 * arch::kBlockBytes;
   section_blocks_ = *base + (size.value - span) + 2 * arch::kBlockBytes;
   lists_ = lists;
-  cluster_ = cluster_frames(managed, sharers);
+  cluster_ = sizes.cluster;
   push_order0_ = push_order0;
-  for (unsigned list = 0; list < kListOrders; ++list) {
-    const std::uint32_t wanted =
-        high == 0 || form_ == ListForm::off
-            ? 0
-            : list_capacity(order_of_list(list).value, managed, sharers, high);
-    capacities_[list] = std::min(wanted, kRingPlaces[list]);
+  if (form_ != ListForm::off) {
+    for (unsigned list = 0; list < kListOrders; ++list) {
+      capacities_[list] = std::min(sizes.blocks[list], kRingPlaces[list]);
+    }
   }
   for (Atomic<std::uint64_t>& word : started_) {
     word.store(0, memory_order_relaxed);

@@ -42,11 +42,9 @@ class PageLists {
   PageLists(const PageLists&) = delete;
   PageLists& operator=(const PageLists&) = delete;
 
-  // Address space for CPUs 0..lists-1; nothing runs. push_order0: whether users may push single
-  // frames (else every such push is refused and the zone decides). cpus: how many of the lists will
-  // be used, by which the sizes are measured; 0 = all. high 0: no lists.
-  Error open(PageCount managed, std::uint32_t lists, std::uint32_t high, bool push_order0,
-             std::uint32_t cpus = 0);
+  // Address space for CPUs 0..lists-1, each with lists of these sizes; nothing runs. push_order0:
+  // whether users may push single frames (else every such push is refused and the zone decides).
+  Error open(std::uint32_t lists, const ListSizes& sizes, bool push_order0);
   void close() noexcept;
 
   // ---- users ----

@@ -29,7 +29,9 @@ namespace {
 // ran: a section that read its bounds before may store new ones still, or has done so since an earlier
 // call. Such a section (a spill) moves the floor together with the word, so what it stored is a true
 // state of the list, and the exchange takes it over; a section that stores the word alone (pop, push)
-// leaves the stop alone. After a fence that follows the exchange nobody is left who read the old bounds.
+// leaves the stop alone. After a fence that follows the exchange nobody is left who read the old bounds,
+// and not before then does a drainer use what it read: half of a spill, its word without its bounds or the
+// other way round, is never acted upon.
 bool stops_stand(CpuBlock& block) noexcept {
   bool stand = true;
   for (unsigned list = 0; list < kListOrders; ++list) {

@@ -140,6 +140,7 @@ struct alignas(arch::kBlockBytes) CpuBlock {
     return reinterpret_cast<Page**>(reinterpret_cast<std::byte*>(this) + kRingAt[list]);
   }
 };
+static_assert(kListCapacityMax == ListPlaceOf<0>::kSize);
 static_assert(sizeof(CpuBlock) == arch::kBlockBytes);
 static_assert(offsetof(CpuBlock, ring_0) == ListPlaceOf<0>::kRing);
 static_assert(offsetof(CpuBlock, lists) == ListPlaceOf<0>::kHead);

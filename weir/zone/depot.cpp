@@ -10,5 +10,6 @@ template class BasicDepot<Atomic>;
 static_assert(Atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Atomic<std::uint16_t>) == sizeof(std::uint16_t));
 static_assert(StackHead{}.top() == kNoCluster);
+static_assert(kDepotClustersMax < Depot::kMaxBodies);
 
 }  // namespace weir

@@ -2,10 +2,12 @@
 // What PageAllocator::effective() says is what the zone does, and asked for again it is the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "tests/support/zones.hpp"
+#include "weir/os/topology.hpp"
 #include "weir/page/page_allocator.hpp"
 
 namespace weir {
@@ -23,7 +25,6 @@ void expect_same(const Effective& first, const Effective& again) {
 }
 
 TEST(Effective, OptionsReadBackReproduceThemselves) {
-  WEIR_NEEDS_LISTS;
   std::vector<Options> asked;
   for (const std::uint64_t frames : {1U, 33U, 4096U, 65536U}) {
     const Options plain{.capacity = bytes(PageCount{frames})};
@@ -37,6 +38,10 @@ TEST(Effective, OptionsReadBackReproduceThemselves) {
       asked.push_back(plain);
       asked.back().high = PageCount{high};
     }
+    for (const std::uint64_t cached : {1U, 5U, 100U, 1000U, 3000U}) {
+      asked.push_back(plain);
+      asked.back().cached = PageCount{cached};
+    }
     asked.push_back(plain);
     asked.back().merge = Merge::immediate;
     asked.push_back(plain);
@@ -48,6 +53,40 @@ TEST(Effective, OptionsReadBackReproduceThemselves) {
     const PageAllocator again{first.effective().options};
     expect_same(first.effective(), again.effective());
   }
+}
+
+// Frames for so many CPUs; whoever comes by first finds lists as they are said to be.
+TEST(Effective, UnderASmallCapListsAreAsSmallAsItSaysOrOff) {
+  WEIR_NEEDS_LISTS;
+  const std::uint64_t cpus = topology().allowed_cpus.count();
+  for (const std::uint64_t each : {0U, 1U, 2U, 3U, 64U, 127U, 500U, 1500U, 1536U}) {
+    SCOPED_TRACE(each);
+    const std::uint64_t cap = std::max<std::uint64_t>(each * cpus, 1);
+    PageAllocator pages{{.capacity = 256_MiB, .cached = PageCount{cap}}};
+    const Effective& effective = pages.effective();
+    for (int i = 0; i < 300; ++i) {
+      unref(pages.alloc_page());
+    }
+    const PageLists& lists = pages.zone().lists();
+    if (each < 2) {
+      EXPECT_STREQ(effective.list_mode, "off");
+      EXPECT_STREQ(effective.list_mode_reason,
+                   "the option cached leaves less than two frames for each CPU");
+      EXPECT_EQ(effective.high + effective.high_max + effective.depot + effective.cached_max, 0U);
+      EXPECT_EQ(lists.next_started(0), kNoCpu);
+      continue;
+    }
+    EXPECT_STREQ(effective.list_mode, list_form_name(list_mode().form));
+    EXPECT_STREQ(effective.list_mode_reason, list_mode().reason);
+    EXPECT_LE(effective.cached_max, cap);
+    EXPECT_LE(cpus * lists.frames_at_start() + effective.depot, cap);
+    const CpuId started = lists.next_started(0);
+    ASSERT_NE(started, kNoCpu);
+    EXPECT_EQ(lists.capacity(started, 0), effective.high);
+    EXPECT_GE(effective.high, 2U);
+  }
+  const PageAllocator none{{.capacity = 1_MiB, .cached = PageCount{0}}};
+  EXPECT_STREQ(none.effective().list_mode_reason, "asked for by the zone's options");
 }
 
 TEST(Effective, ADepotBeyondAllBoundsIsTheLargestThereIs) {

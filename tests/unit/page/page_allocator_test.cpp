@@ -506,9 +506,9 @@ TEST(PageAllocator, ReadsBackWhatItReallyGot) {
   EXPECT_EQ(effective.batch, 1U);
   EXPECT_EQ(effective.high, listed ? 200U : 0U);
   EXPECT_EQ(effective.options.high, PageCount{effective.high});
-  const CacheLimits limits = cache_limits(PageCount{4096}, cpus, true, true, 200, 0, kMaxFrames);
+  const CacheLimits limits = cache_limits(PageCount{4096}, cpus, listed, true, 200, 0, kMaxFrames);
   EXPECT_EQ(effective.high_max, limits.high_max);
-  EXPECT_EQ(effective.depot, listed ? limits.depot_clusters * effective.cluster : 0U);
+  EXPECT_EQ(effective.depot, limits.depot_clusters * effective.cluster);
   EXPECT_EQ(effective.cached_max, limits.total);
   EXPECT_EQ(effective.watermark_min, 128U);
   EXPECT_EQ(effective.watermark_low, 160U);

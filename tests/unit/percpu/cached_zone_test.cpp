@@ -866,14 +866,14 @@ TEST(CachedZone, ListsAreMeasuredByTheCpusThatAreUsable) {
   // 64 CPUs may appear, two of them are ours.
   const auto sizes = [](std::uint32_t lists, std::uint32_t cpus) {
     PageLists measured;
-    EXPECT_FALSE(measured.open(PageCount{kFrames}, lists, 160, true, cpus).failed());
+    EXPECT_FALSE(measured.open(lists, list_sizes(PageCount{kFrames}, cpus, 160), true).failed());
     const std::array<std::uint32_t, 3> result{measured.count(), measured.cluster(),
                                               measured.capacity(2)};
     measured.close();
     return result;
   };
   EXPECT_EQ(sizes(64, 2), (std::array<std::uint32_t, 3>{64, 64, 32}));
-  EXPECT_EQ(sizes(64, 0), (std::array<std::uint32_t, 3>{64, 16, 0}));
+  EXPECT_EQ(sizes(64, 64), (std::array<std::uint32_t, 3>{64, 16, 0}));
 }
 
 TEST(CachedZone, DrainingWhileOthersWorkLosesNothing) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace weir {
 namespace {
 
@@ -160,11 +162,12 @@ void expect_reproduced(PageCount managed, std::uint64_t lists, bool deferred, st
                                   << deferred << ", high " << high << ", depot " << depot
                                   << ", cached " << cached);
   const CacheLimits limits = cache_limits(managed, lists, true, deferred, high, depot, cached);
-  const std::uint64_t depot_frames =
-      std::uint64_t{limits.depot_clusters} * cluster_frames(managed, lists);
+  const std::uint64_t depot_frames = std::uint64_t{limits.depot_clusters} * limits.sizes.cluster;
   const CacheLimits again =
       cache_limits(managed, lists, true, deferred, limits.high, depot_frames, limits.total);
   EXPECT_EQ(again.high, limits.high);
+  EXPECT_EQ(again.sizes.blocks, limits.sizes.blocks);
+  EXPECT_EQ(again.sizes.cluster, limits.sizes.cluster);
   EXPECT_EQ(again.high_max, limits.high_max);
   EXPECT_EQ(again.depot_clusters, limits.depot_clusters);
   EXPECT_EQ(again.total, limits.total);
@@ -176,8 +179,9 @@ TEST(Capacity, LimitsReadBackReproduceThemselves) {
       for (const std::uint64_t high : {0U, 200U}) {
         for (const std::uint64_t depot : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1000},
                                           kMaxFrames, std::uint64_t{1} << 63, UINT64_MAX}) {
-          for (const std::uint64_t cached : {std::uint64_t{1}, std::uint64_t{150},
-                                             std::uint64_t{3000}, kMaxFrames, UINT64_MAX}) {
+          for (const std::uint64_t cached :
+               {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{150}, std::uint64_t{601},
+                std::uint64_t{3000}, std::uint64_t{33'000}, kMaxFrames, UINT64_MAX}) {
             expect_reproduced(PageCount{frames}, lists, true, high, depot, cached);
             expect_reproduced(PageCount{frames}, lists, false, high, depot, cached);
           }
@@ -222,7 +226,7 @@ TEST(Capacity, WithMergingAtOnceThereIsNoDepot) {
 TEST(Capacity, ASmallCapGoesToTheListsFirst) {
   const PageCount managed = whole_pages(64_MiB);
   const std::uint64_t lists = 2 * share_of_a_cpu(managed, 2, 128);
-  for (const std::uint64_t cap : {std::uint64_t{1}, lists - 1, lists, lists + 63}) {
+  for (const std::uint64_t cap : {lists, lists + 63}) {
     const CacheLimits limits = cache_limits(managed, 2, true, true, 0, 0, cap);
     EXPECT_EQ(limits.total, cap);
     EXPECT_EQ(limits.depot_clusters, 0U) << cap;
@@ -231,22 +235,75 @@ TEST(Capacity, ASmallCapGoesToTheListsFirst) {
   EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 0, lists + 3 * 64).depot_clusters, 3U);
 }
 
+struct Fitted {
+  std::uint64_t cap, high;  // asked
+  std::uint32_t cluster;
+  std::array<std::uint32_t, kListOrders> blocks;
+  std::uint32_t depot_clusters;
+  std::uint64_t total;
+};
+
+// Two CPUs in 256 MiB: 128 single pages, 128 frames of each order to 3 and two pageblocks are 1536
+// frames a CPU.
+constexpr Fitted kFitted[] = {
+    {3072, 0, 64, {128, 64, 32, 16, 2}, 0, 3072},
+    {3071, 0, 64, {128, 64, 32, 16, 0}, 4, 1536},  // no pageblocks
+    {1024, 0, 64, {128, 64, 32, 16, 0}, 0, 1024},
+    {1023, 0, 64, {128, 0, 0, 0, 0}, 4, 768},  // single pages alone
+    {1167, 200, 64, {200, 0, 0, 0, 0}, 4, 912},
+    {400, 200, 64, {200, 0, 0, 0, 0}, 0, 400},
+    {399, 200, 64, {199, 0, 0, 0, 0}, 0, 399},  // fewer than asked for
+    {256, 0, 64, {128, 0, 0, 0, 0}, 0, 256},
+    {255, 0, 32, {64, 0, 0, 0, 0}, 3, 255},  // smaller clusters
+    {100, 0, 16, {32, 0, 0, 0, 0}, 2, 100},
+    {7, 0, 1, {2, 0, 0, 0, 0}, 3, 7},
+    {4, 0, 1, {2, 0, 0, 0, 0}, 0, 4},
+    {3, 0, 64, {0, 0, 0, 0, 0}, 0, 0},  // no lists
+    {1, 200, 64, {0, 0, 0, 0, 0}, 0, 0},
+};
+
+TEST(Capacity, UnderASmallCapListsLoseFirstWhatIsMissedLeast) {
+  for (const Fitted& fitted : kFitted) {
+    SCOPED_TRACE(testing::Message() << "cap " << fitted.cap << ", high " << fitted.high);
+    const CacheLimits limits =
+        cache_limits(whole_pages(256_MiB), 2, true, true, fitted.high, 0, fitted.cap);
+    EXPECT_EQ(limits.sizes.cluster, fitted.cluster);
+    EXPECT_EQ(limits.sizes.blocks, fitted.blocks);
+    EXPECT_EQ(limits.high, fitted.blocks[0]);
+    EXPECT_EQ(limits.depot_clusters, fitted.depot_clusters);
+    EXPECT_EQ(limits.total, fitted.total);
+  }
+}
+
+TEST(Capacity, AListIsPromisedNoMoreThanItCanEarnUnderTheCap) {
+  const PageCount managed = whole_pages(64_MiB);
+  const std::uint64_t lists = 2 * share_of_a_cpu(managed, 2, 128);
+  for (const std::uint64_t more : {0U, 63U, 4 * 64U, 4 * 64 + 70U}) {
+    const CacheLimits limits = cache_limits(managed, 2, true, true, 0, 0, lists + more);
+    EXPECT_EQ(limits.high_max, 128 + (more / 64 - limits.depot_clusters) * 64) << more;
+  }
+  EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 0, lists + 8 * 64).high_max, kListCapacityMax);
+}
+
 TEST(Capacity, TinyZonesAndManyCpusHaveLimitsThatFit) {
   for (const std::uint64_t frames : {1, 31, 32, 64, 1024, 4096, 1 << 20}) {
     for (const std::uint64_t lists : {1, 2, 8, 64, 384}) {
       SCOPED_TRACE(testing::Message() << frames << " frames, " << lists << " lists");
       const PageCount managed{frames};
-      const std::uint32_t cluster = cluster_frames(managed, lists);
-      for (const std::uint64_t cap : {std::uint64_t{0}, std::uint64_t{100}, kMaxFrames}) {
+      for (const std::uint64_t cap : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{100},
+                                      std::uint64_t{1000}, std::uint64_t{100'000}, kMaxFrames}) {
         const CacheLimits limits = cache_limits(managed, lists, true, true, 0, 0, cap);
         EXPECT_LE(limits.total, cap);
-        EXPECT_LE(limits.depot_clusters * std::uint64_t{cluster}, limits.total);
-        EXPECT_EQ(limits.high, cap == 0 ? 0 : 2 * cluster);
-        // The lists as they start, and the depot, fit under the cap; or lists that do not fit are
-        // not started.
-        const std::uint64_t share = share_of_a_cpu(managed, lists, limits.high);
-        EXPECT_TRUE(limits.depot_clusters == 0 ||
-                    share * lists + limits.depot_clusters * std::uint64_t{cluster} <= limits.total);
+        EXPECT_EQ(limits.high, cap / lists < 2 ? 0 : 2 * limits.sizes.cluster);
+        EXPECT_GE(limits.high_max, limits.high);
+        for (unsigned list = 0; list < kListOrders; ++list) {
+          EXPECT_LE(limits.sizes.blocks[list], kRingPlaces[list]);
+        }
+        EXPECT_LE(limits.sizes.cluster, cluster_frames(managed, lists));
+        // The lists of all CPUs as they start, and the depot, fit under the cap.
+        EXPECT_LE(limits.sizes.frames() * lists +
+                      limits.depot_clusters * std::uint64_t{limits.sizes.cluster},
+                  limits.total);
       }
     }
   }

@@ -212,26 +212,39 @@ TEST_F(FlowTest, TheDepotKeepsNoMoreThanItMay) {
 }
 
 // The sum of what lists may hold and what the depot may keep is at most `cached`, whoever comes by.
-TEST_F(FlowTest, ListsThatDoNotFitUnderTheCapAreNotStarted) {
-  Options options;
-  options.cached = PageCount{600};  // one CPU's lists take 512 and two pageblocks: 1536
-  TestZone none(kFrames, 2, options);
-  options.cached = PageCount{1600};
-  TestZone one(kFrames, 2, options);
-  for (const std::uint32_t number : {0U, 1U}) {
-    const OnCpu cpu(number);
-    for (TestZone* zone : {&none, &one}) {
-      for (int i = 0; i < 300; ++i) {
-        (*zone)->free((*zone)->alloc(Order{0}, {}), Order{0});
+TEST_F(FlowTest, UnderASmallCapEveryCpuHasSmallListsAndWithLessThanTwoFramesNone) {
+  for (const std::uint64_t cap : {1U, 3U, 4U, 7U, 100U, 600U, 1600U, 3000U}) {
+    SCOPED_TRACE(cap);
+    Options options;
+    options.cached = PageCount{cap};
+    TestZone zone(kFrames, 2, options);
+    std::vector<PageIndex> pages(500);
+    for (int round = 0; round < 5; ++round) {
+      for (const std::uint32_t number : {0U, 1U}) {
+        const OnCpu cpu(number);
+        ASSERT_EQ(zone->alloc_bulk(pages.data(), pages.size(), {}), pages.size());
+        free_all(*zone, pages);
+        const CachedZone::Census census = zone->census();
+        EXPECT_LE(census.lists + census.depot, zone->limits().total);
       }
+      zone->tick();
     }
+    EXPECT_LE(zone->limits().total, cap);
+    for (const std::uint32_t number : {0U, 1U}) {
+      EXPECT_EQ(zone->lists().is_started(CpuId{number}), cap >= 4);
+    }
+    // What a list holds is taken from it, without the zone's lock.
+    if (cap >= 4) {
+      const OnCpu cpu(0);
+      zone->free(zone->alloc(Order{0}, {}), Order{0});
+      const std::uint64_t locked = zone->zone().counters().lock_acquisitions.get();
+      for (int i = 0; i < 100; ++i) {
+        zone->free(zone->alloc(Order{0}, {}), Order{0});
+      }
+      EXPECT_EQ(zone->zone().counters().lock_acquisitions.get(), locked);
+    }
+    expect_whole(*zone);
   }
-  EXPECT_EQ(none->census().lists + none->census().depot, 0U);
-  EXPECT_FALSE(none->lists().is_started(CpuId{0}) || none->lists().is_started(CpuId{1}));
-  EXPECT_TRUE(one->lists().is_started(CpuId{0}));
-  EXPECT_FALSE(one->lists().is_started(CpuId{1}));
-  expect_whole(*none);
-  expect_whole(*one);
 }
 
 // More CPUs come by than the zone was measured for.

@@ -31,7 +31,9 @@ struct Lists : PageLists {
   explicit Lists(std::uint32_t lists = 2, std::uint32_t high = kHigh, PageCount managed = kZone,
                  bool push_order0 = true, bool run = true) {
     { const TestZone table(1); }
-    if (open(managed, lists, high, push_order0).failed()) {
+    ListSizes sizes = high == 0 ? ListSizes{} : list_sizes(managed, lists, high);
+    sizes.blocks[0] = high;
+    if (open(lists, sizes, push_order0).failed()) {
       throw std::runtime_error("lists do not open");
     }
     for (std::uint32_t cpu = 0; run && cpu < lists; ++cpu) {
