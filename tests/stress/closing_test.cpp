@@ -32,7 +32,7 @@ using test::TestZone;
 using Clock = std::chrono::steady_clock;
 
 // Seconds after which a child counts as one that hangs; a round takes less than one.
-constexpr unsigned kHangs = 20;
+constexpr unsigned kHangs = 60;
 
 int in_child(const std::function<int()>& body) {
   return test::run_in_child([&] {
@@ -106,7 +106,7 @@ TEST(Closing, AnOwnerMayEndAZoneAtAnyPointOfABulkThatGivesItsLastPages) {
               const OnCpu cpu(0);
               const std::uint32_t before = zone_registry::count();
               bool within = true;
-              for (std::uint64_t k = 1; within; k += test::kSanitized ? 59 : 7) {
+              for (std::uint64_t k = 1; within; k += test::kSanitized ? 301 : 7) {
                 NearlyHome home;
                 Helper owner([&] { home.zone.reset(); });
                 within = test::interrupt_at(
@@ -181,7 +181,7 @@ TEST(Closing, AnOwnerMayEndAZoneAtAnyPointOfAFreeInShortage) {
               const OnCpu cpu(0);
               const std::uint32_t before = zone_registry::count();
               bool within = true;
-              for (std::uint64_t k = 1; within; k += test::kSanitized ? 29 : 11) {
+              for (std::uint64_t k = 1; within; k += test::kSanitized ? 211 : 11) {
                 auto zone = std::make_unique<TestZone>(256, 1);
                 CachedZone& cached = **zone;
                 zone->abandon();

@@ -34,7 +34,7 @@ using test::OnCpu;
 using test::TestZone;
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kHangs = 15;  // seconds after which a child counts as one that hangs
+constexpr unsigned kHangs = 60;  // seconds after which a child counts as one that hangs
 
 int in_child(const std::function<int()>& body) {
   return test::run_in_child([&] {
@@ -408,7 +408,7 @@ TEST(Forks, TheChildOfAHandlerInsideWeirGoesOn) {
                         }
                       }));
                   if (child == 0) {
-                    ::alarm(3);
+                    ::alarm(15);
                     ::_exit(go_on_without_zones(pages, held));
                   }
                   if (const int status = child < 0 ? 0 : status_of(child); status != 0) {
@@ -455,7 +455,7 @@ TEST(Forks, TheChildOfAHandlerInsideWeirDoesNotWaitForOtherThreads) {
                   static_cast<void>(wait_for(step, 1));
                   const pid_t child = marked_fork();
                   if (child == 0) {
-                    ::alarm(3);
+                    ::alarm(15);
                     ::_exit(go_on_without_zones(pages, held));
                   }
                   step.store(2);

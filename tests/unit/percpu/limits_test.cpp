@@ -28,7 +28,7 @@ using test::take_all;
 using test::TestZone;
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kHangs = 20;  // seconds after which a child counts as one that hangs
+constexpr unsigned kHangs = 60;  // seconds after which a child counts as one that hangs
 
 int in_child(const std::function<int()>& body) {
   return test::run_in_child([&] {
