@@ -31,16 +31,6 @@ using test::take_all;
 using test::TestZone;
 using Clock = std::chrono::steady_clock;
 
-// Seconds after which a child counts as one that hangs; a round takes less than one.
-constexpr unsigned kHangs = 60;
-
-int in_child(const std::function<int()>& body) {
-  return test::run_in_child([&] {
-    ::alarm(kHangs);
-    return body();
-  });
-}
-
 // A thread that does one thing when a handler asks for it. The handler waits, but not for ever: what it
 // has interrupted may be what the thread waits for.
 class Helper {
@@ -102,11 +92,11 @@ TEST(Closing, AnOwnerMayEndAZoneAtAnyPointOfABulkThatGivesItsLastPages) {
   if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
     GTEST_SKIP() << "no single steps here";
   }
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               const OnCpu cpu(0);
               const std::uint32_t before = zone_registry::count();
               bool within = true;
-              for (std::uint64_t k = 1; within; k += test::kSanitized ? 301 : 7) {
+              for (std::uint64_t k = 1; within; k += test::kSanitized ? 59 : 7) {
                 NearlyHome home;
                 Helper owner([&] { home.zone.reset(); });
                 within = test::interrupt_at(
@@ -124,7 +114,7 @@ TEST(Closing, ACarrierDoesNotLookIntoTheDepotOfAZoneThatHasClosed) {
   if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
     GTEST_SKIP() << "no single steps here";
   }
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               const OnCpu cpu(0);
               const std::uint32_t count = zone_registry::count();
               // Where the carrier is marked first, where its cluster is in the depot, and the end.
@@ -177,11 +167,11 @@ TEST(Closing, AnOwnerMayEndAZoneAtAnyPointOfAFreeInShortage) {
   if (!test::kCanInterrupt) {
     GTEST_SKIP() << "no single steps here";
   }
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               const OnCpu cpu(0);
               const std::uint32_t before = zone_registry::count();
               bool within = true;
-              for (std::uint64_t k = 1; within; k += test::kSanitized ? 211 : 11) {
+              for (std::uint64_t k = 1; within; k += test::kSanitized ? 61 : 11) {
                 auto zone = std::make_unique<TestZone>(256, 1);
                 CachedZone& cached = **zone;
                 zone->abandon();
@@ -205,7 +195,7 @@ TEST(Closing, AZoneMayEndAtEachInstructionOfAForkUpToItsLocks) {
   if (!test::kCanInterrupt || test::kSanitized) {
     GTEST_SKIP() << "no single steps here";
   }
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               const OnCpu cpu(0);
               const pid_t parent = ::getpid();
               const auto fork_and_wait = [] {
@@ -254,7 +244,7 @@ TEST(Closing, ForksWhileZonesComeAndGo) {
   if (test::kSanitized) {
     GTEST_SKIP() << "the allocator of a sanitizer does not outlive such forks";
   }
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               TestZone base(2048);
               std::atomic<bool> stop{false};
               std::vector<std::thread> threads;
@@ -280,7 +270,7 @@ TEST(Closing, ForksWhileZonesComeAndGo) {
               int wrong = 0;
               const auto end = Clock::now() + std::chrono::milliseconds(1500);
               for (int i = 0; wrong == 0 && i < 300 && Clock::now() < end; ++i) {
-                wrong = in_child([&] {
+                wrong = test::run_in_child_or_hang([&] {
                   const PageIndex page = base->alloc(Order{0}, {});
                   if (!is_page(page)) {
                     return 3;
@@ -306,7 +296,7 @@ TEST(Closing, ForksWhileZonesComeAndGo) {
 
 // Two threads meet at no place in particular: one gives the last pages, the other ends the zone.
 TEST(Closing, TheLastPagesInBulkRaceWithTheEnd) {
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               const std::uint32_t before = zone_registry::count();
               const auto end = Clock::now() + std::chrono::milliseconds(700);
               for (unsigned round = 0; Clock::now() < end; ++round) {

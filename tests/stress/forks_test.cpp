@@ -34,15 +34,6 @@ using test::OnCpu;
 using test::TestZone;
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kHangs = 60;  // seconds after which a child counts as one that hangs
-
-int in_child(const std::function<int()>& body) {
-  return test::run_in_child([&] {
-    ::alarm(kHangs);
-    return body();
-  });
-}
-
 // How a child ended: its exit status, or 128 + signal.
 int status_of(pid_t child) {
   int status = 0;
@@ -152,7 +143,7 @@ TEST(Forks, OfTwoThreadsAtOnceOneInsideWeirThatCameFirst) {
   if (test::kSanitized) {
     GTEST_SKIP() << "the sanitizer's own preparations do not let two threads in";
   }
-  EXPECT_EQ(in_child([] { return two_forks(true); }), 0);
+  EXPECT_EQ(test::run_in_child_or_hang([] { return two_forks(true); }), 0);
 }
 
 TEST(Forks, OfTwoThreadsAtOnceOneInsideWeirThatCameSecond) {
@@ -160,7 +151,7 @@ TEST(Forks, OfTwoThreadsAtOnceOneInsideWeirThatCameSecond) {
   if (test::kSanitized) {
     GTEST_SKIP() << "the sanitizer's own preparations do not let two threads in";
   }
-  EXPECT_EQ(in_child([] { return two_forks(false); }), 0);
+  EXPECT_EQ(test::run_in_child_or_hang([] { return two_forks(false); }), 0);
 }
 
 // The same by chance, the handler being a real one.
@@ -174,7 +165,7 @@ TEST(Forks, OfAThreadAndOfAHandlerOfAnother) {
   if (test::kSanitized) {
     GTEST_SKIP() << "a sanitizer's allocator cannot be forked from a handler";
   }
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               TestZone zone(4096);
               sigset_t usr1;
               sigemptyset(&usr1);
@@ -256,7 +247,7 @@ TEST(Forks, BesideAHandlerInsideAListOfOneZoneThatUsesAnother) {
   if (!test::kCanInterrupt || !test::lists_can_be_stepped() || test::kSanitized) {
     GTEST_SKIP() << "no single steps here";
   }
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               TestZone one(1024, 1);
               TestZone two(1024, 1);
               for (int round = 0; round < 10; ++round) {
@@ -319,7 +310,7 @@ TEST(Forks, AHandlerInsideAListMayUseTheDepotBesideADrainer) {
   if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
     GTEST_SKIP() << "no single steps here";
   }
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::run_in_child_or_hang([] {
               const OnCpu cpu(1);
               for (int round = 0; round < 30; ++round) {
                 if (handler_beside_a_drainer() != 0) {
@@ -392,7 +383,7 @@ TEST(Forks, TheChildOfAHandlerInsideWeirGoesOn) {
     GTEST_SKIP() << "no single steps here";
   }
   for (const Inside& place : places_inside()) {
-    EXPECT_EQ(in_child([&] {
+    EXPECT_EQ(test::run_in_child_or_hang([&] {
                 auto pages = std::make_unique<PageAllocator>(Options{.capacity = 4_MiB});
                 const PageIndex held = pages->zone().alloc(Order{4}, {});
                 place.work(*pages);
@@ -431,7 +422,7 @@ TEST(Forks, TheChildOfAHandlerInsideWeirDoesNotWaitForOtherThreads) {
   std::vector<Inside> places = places_inside();
   places.push_back({"the making of a zone", [](PageAllocator&) { const TestZone zone(64, 1); }});
   for (const Inside& place : places) {
-    EXPECT_EQ(in_child([&] {
+    EXPECT_EQ(test::run_in_child_or_hang([&] {
                 auto pages = std::make_unique<PageAllocator>(Options{.capacity = 4_MiB});
                 const PageIndex held = pages->zone().alloc(Order{4}, {});
                 place.work(*pages);

@@ -99,6 +99,13 @@ int run_in_child(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+int run_in_child_or_hang(const std::function<int()>& body) {
+  return run_in_child([&] {
+    ::alarm(60);
+    return body();
+  });
+}
+
 bool wait_until_asleep(pid_t thread) {
   const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);

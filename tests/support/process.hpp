@@ -42,6 +42,8 @@ inline constexpr bool kSanitized = false;
 // the body returned (0..255), or 128 + signal. The body must not use gtest assertions: it returns a
 // number for each thing that can go wrong.
 [[nodiscard]] int run_in_child(const std::function<int()>& body);
+// The same for a body that may hang: SIGALRM ends it (142) after a minute.
+[[nodiscard]] int run_in_child_or_hang(const std::function<int()>& body);
 
 // Waits until the thread sleeps in the kernel ("S" in /proc/self/task/<tid>/stat); false after ten
 // seconds.

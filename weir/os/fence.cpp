@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "weir/base/atomic.hpp"
+#include "weir/base/failpoint.hpp"
 
 namespace weir::fence {
 namespace {
@@ -40,17 +41,21 @@ Atomic<bool> g_may_visit{true};
 bool visit(std::uint32_t from, std::uint32_t to) noexcept {
   const int saved = errno;
   cpu_set_t before;
-  bool visited = g_may_visit.load(memory_order_relaxed) &&
-                 ::sched_getaffinity(0, sizeof(before), &before) == 0;
+  if (!g_may_visit.load(memory_order_relaxed) ||
+      ::sched_getaffinity(0, sizeof(before), &before) != 0) {  // also where there are more CPUs
+    errno = saved;
+    return false;
+  }
+  bool visited = true;
   for (std::uint32_t cpu = from; visited && cpu <= to && cpu < CPU_SETSIZE; ++cpu) {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
     visited = ::sched_setaffinity(0, sizeof(one), &one) == 0 || errno == EINVAL;
   }
-  visited = visited && ::sched_setaffinity(0, sizeof(before), &before) == 0;
+  const bool restored = ::sched_setaffinity(0, sizeof(before), &before) == 0;
   errno = saved;
-  return visited;
+  return visited && restored;
 }
 
 Error fence_or_visit(int why, std::uint32_t from, std::uint32_t to) noexcept {
@@ -70,11 +75,17 @@ Error enable() noexcept {
 }
 
 Error all() noexcept {
+  if (fails(Failpoint::fence)) {
+    return outcome(EPERM);
+  }
   const int why = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0);
   return fence_or_visit(why, 0, CPU_SETSIZE - 1);
 }
 
 Error cpu(CpuId cpu) noexcept {
+  if (fails(Failpoint::fence)) {
+    return outcome(EPERM);
+  }
   const int why = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, MEMBARRIER_CMD_FLAG_CPU,
                              static_cast<int>(cpu.value));
   return why == EINVAL ? all() : fence_or_visit(why, cpu.value, cpu.value);

@@ -32,7 +32,7 @@ class CachedZone::Carry {
         count_(zone.lists_.counted_block_here().carriers),
         nested_(thread_is_marked()) {
     ThreadMark::enter();  // a handler that interrupts a carrier must not wait for carriers
-    count_.fetch_add(1, memory_order_seq_cst);  // pairs: enter_shortage seq_cst
+    count_.fetch_add(1, memory_order_seq_cst);  // pairs: halt seq_cst
   }
   ~Carry() {
     count_.fetch_sub(1, memory_order_release);  // pairs: carriers seq_cst
@@ -52,7 +52,7 @@ class CachedZone::Carry {
   [[nodiscard]] bool nested() const noexcept { return nested_; }
   // Whether the depot and the lists are to be left alone.
   [[nodiscard]] bool stopped() const noexcept {
-    return zone_.stopped_.load(memory_order_seq_cst);  // pairs: enter_shortage seq_cst
+    return zone_.stopped_.load(memory_order_seq_cst);  // pairs: halt seq_cst
   }
 
  private:

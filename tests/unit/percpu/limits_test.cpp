@@ -30,13 +30,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kHangs = 60;  // seconds after which a child counts as one that hangs
 
-int in_child(const std::function<int()>& body) {
-  return test::run_in_child([&] {
-    ::alarm(kHangs);
-    return body();
-  });
-}
-
 // ---- how much lies outside the engine ------------------------------------------------------------
 
 struct Cap {
@@ -233,7 +226,7 @@ TEST(Limits, AChildHasWhatWasSetAsideForThreadsItDoesNotHave) {
     int status = -1;
     {
       const Halted other(k, take);
-      status = in_child([&] {
+      status = test::run_in_child_or_hang([&] {
         const std::vector<PageIndex> all = take_all(*zone);
         return zone->census().engine == 0 ? 0 : 1;
       });

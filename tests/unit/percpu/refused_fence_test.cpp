@@ -228,6 +228,37 @@ TEST_F(RefusedFence, ARefusedStopUndoesNothingThatASpillDidMeanwhile) {
             0);
 }
 
+// A list whose word was written while it stood, and whose fence was refused then, stays stopped: also
+// when a later stop is undone, and until a fence has come.
+TEST_F(RefusedFence, AListThatWaitsForAFenceIsStartedByNothingElse) {
+  if (!kTestHooks) {
+    GTEST_SKIP() << "needs failpoints";
+  }
+  TestZone zone(kFrames);
+  const Pinned cpu(0);
+  const auto stopped = [&] {
+    return zone->lists().block(0).lists[0].bounds.load(memory_order_relaxed) == kStopped.word;
+  };
+  // Spills move the floor on; beyond the ring's end a start brings it back, and needs a fence for it.
+  std::vector<PageIndex> pages(300);
+  for (int round = 0; round < 100 && !stopped(); ++round) {
+    pages.resize(300);
+    pages.resize(zone->alloc_bulk(pages.data(), pages.size(), {}));
+    free_all(*zone, pages);
+    failpoints::arm(Failpoint::fence, 2);
+    EXPECT_EQ(zone->drain(CpuId{0}).code, Errc::ok);
+    failpoints::reset();
+  }
+  ASSERT_TRUE(stopped());
+  failpoints::arm(Failpoint::fence, 1);
+  EXPECT_TRUE(says_eperm(zone->drain(CpuId{0})));
+  failpoints::reset();
+  EXPECT_TRUE(stopped());
+  EXPECT_EQ(zone->drain(CpuId{0}).code, Errc::ok);
+  EXPECT_FALSE(stopped());
+  EXPECT_EQ(zone->census().out(), 0U);
+}
+
 // ---- visits ----
 
 TEST_F(RefusedFence, VisitsFindEveryFrameAtExhaustion) {
@@ -272,6 +303,8 @@ TEST_F(RefusedFence, AVisitEndsTheSectionsOfThreadsThatSpin) {
                       }
                     });
                   }
+                  cpu_set_t before;
+                  ::sched_getaffinity(0, sizeof(before), &before);
                   bool drained = true;
                   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
                   while (std::chrono::steady_clock::now() < end) {
@@ -281,7 +314,12 @@ TEST_F(RefusedFence, AVisitEndsTheSectionsOfThreadsThatSpin) {
                   for (std::thread& user : users) {
                     user.join();
                   }
-                  return drained && table.violations() == 0 && cached.census().out() == 0 ? 0 : 3;
+                  cpu_set_t after;
+                  ::sched_getaffinity(0, sizeof(after), &after);
+                  return drained && table.violations() == 0 && cached.census().out() == 0 &&
+                                 CPU_EQUAL(&before, &after)
+                             ? 0
+                             : 3;
                 },
                 true),
             0);
