@@ -37,7 +37,8 @@ class BulkTrial final : public Trial {
   void lead() override {
     B& buffers = *buffers_;
     buffers.enter_thread();
-    std::array<Handle, kMostBatch> array{};
+    // Whole cache lines: else the figure of every contender depends on where the stack lies.
+    alignas(64) std::array<Handle, kMostBatch> array{};
     const std::span<Handle> batch = std::span<Handle>(array).first(batch_);
     if (!run(buffers, batch)) {
       return;

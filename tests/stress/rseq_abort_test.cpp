@@ -130,10 +130,11 @@ struct Scenario {
   std::uint32_t count;
   std::uint32_t capacity;
   std::uint32_t unlike = kNone;  // which entry (or the bounds) is not what the step expects
+  bool wide = false;
 
   [[nodiscard]] std::string describe() const {
     return std::string(name_of(kind)) + " " + std::to_string(n) + " on list " +
-           std::to_string(list) + ", " + name;
+           std::to_string(list) + ", " + name + (wide ? ", wide" : "");
   }
 };
 
@@ -174,6 +175,18 @@ std::vector<Scenario> scenarios() {
     }
     add("across the ring's end", StepKind::refill, 8, size - 4, 0);
     add("across the ring's end", StepKind::spill, 8, size - 4, full);
+    if (rseq_area::g_wide && size >= 32) {
+      const std::size_t first = all.size();
+      for (const StepKind kind : {StepKind::pop_many, StepKind::push_many, StepKind::push_alike}) {
+        const std::uint32_t there = kind == StepKind::pop_many ? 27 : 0;
+        add("so many", kind, 27, 2, there);  // sixteens, eights and ones
+        add("across the ring's end", kind, 27, size - 20, there);
+      }
+      for (const std::uint32_t odd : {0U, 7U, 8U, 26U}) {
+        add("one is unlike", StepKind::push_alike, 27, 2, 0, odd);
+      }
+      for (std::size_t i = first; i < all.size(); ++i) all[i].wide = true;
+    }
     add("as expected", StepKind::replace_bounds, 1, 0, 5);
     add("not as expected", StepKind::replace_bounds, 1, 0, 5, 0);
   }
@@ -381,6 +394,7 @@ class RseqAbort : public testing::Test {
   Step step_of(const Scenario& scenario) {
     Step step;
     step.n = scenario.n;
+    step.wide = scenario.wide;
     step.base = base();
     step.head = kFirstWord;
     if (test::puts(scenario.kind)) {

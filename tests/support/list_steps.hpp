@@ -37,6 +37,7 @@ struct Step {
   std::byte* base = nullptr;             // refill and spill: of the entries that indexes name
   std::uint64_t head = 0;                // push_alike: the word that entries begin with
   std::uint64_t expected = 0, next = 0;  // replace_bounds
+  bool wide = false;                     // pop_many, push_many, push_alike
 
   bool done = false;
   void* out[kMost] = {};                // pop, pop_many
@@ -53,11 +54,11 @@ template <StepKind kKind, class Place>
   } else if constexpr (kKind == StepKind::push) {
     step.done = rseq::push<Place>(blocks, area, step.in[0]);
   } else if constexpr (kKind == StepKind::pop_many) {
-    step.done = rseq::pop_many<Place>(blocks, area, step.out, step.n);
+    step.done = rseq::pop_many<Place>(blocks, area, step.out, step.n, step.wide);
   } else if constexpr (kKind == StepKind::push_many) {
-    step.done = rseq::push_many<Place>(blocks, area, step.in, step.n);
+    step.done = rseq::push_many<Place>(blocks, area, step.in, step.n, step.wide);
   } else if constexpr (kKind == StepKind::push_alike) {
-    step.done = rseq::push_alike<Place>(blocks, area, step.in, step.n, step.head);
+    step.done = rseq::push_alike<Place>(blocks, area, step.in, step.n, step.head, step.wide);
   } else if constexpr (kKind == StepKind::refill) {
     step.done = rseq::refill<Place>(blocks, area, step.in_index, step.n, step.base, step.at);
   } else if constexpr (kKind == StepKind::spill) {

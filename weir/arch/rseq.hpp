@@ -23,6 +23,9 @@
 //                                                            bounds + n each}
 //   replace_bounds(old, new)   if bounds != old: fail;       COMMIT bounds = new
 //
+// The last argument of the bulk forms, wide: whether they may copy with the widest registers that the
+// library knows of (rseq_area::g_wide); it changes nothing but the time.
+//
 // A drainer on any CPU exchanges bounds for kStoppedBounds and fences (os/fence.hpp). A section that
 // read the old bounds has then committed or begins again; one that commits bounds may have overwritten
 // the stop, so the drainer reads it back and repeats both until the stop stands. From there on the
@@ -51,16 +54,16 @@ inline bool push(std::byte*, std::ptrdiff_t, void*) noexcept {
   return false;
 }
 template <class Place>
-inline bool pop_many(std::byte*, std::ptrdiff_t, void**, std::uint32_t) noexcept {
+inline bool pop_many(std::byte*, std::ptrdiff_t, void**, std::uint32_t, bool) noexcept {
   return false;
 }
 template <class Place>
-inline bool push_many(std::byte*, std::ptrdiff_t, void* const*, std::uint32_t) noexcept {
+inline bool push_many(std::byte*, std::ptrdiff_t, void* const*, std::uint32_t, bool) noexcept {
   return false;
 }
 template <class Place>
-inline bool push_alike(std::byte*, std::ptrdiff_t, void* const*, std::uint32_t,
-                       std::uint64_t) noexcept {
+inline bool push_alike(std::byte*, std::ptrdiff_t, void* const*, std::uint32_t, std::uint64_t,
+                       bool) noexcept {
   return false;
 }
 template <class Place>

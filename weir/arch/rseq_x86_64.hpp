@@ -17,6 +17,11 @@
 // what contains it.
 //
 // A section may store anything beyond top before it commits: nobody looks there.
+//
+// Copies go by 32 bytes where `wide` says that the processor and the system have AVX: half as many
+// stores, which is what copying is bound by (a third of a bulk's time). Not so compiled: the library
+// is built for any x86-64. Whoever aborts between a wide load and vzeroupper leaves upper halves
+// behind; the next wide copy of the thread clears them.
 #pragma once
 
 #include <cstddef>
@@ -102,9 +107,29 @@ template <class Place>
   return taken;
 }
 
-// Copies count (>= 1) words of 8 bytes from [from] to [to] and uses both up; unaligned, in eights,
-// then one by one.
+// Copies count (>= 1) words of 8 bytes from [from] to [to] and uses all three up; unaligned, in
+// sixteens if `wide`, in eights, then one by one.
 #define WEIR_COPY_POINTERS                                                            \
+  "   cmp $16, %k[count]\n"                                                          \
+  "   jb 20f\n"                                                                      \
+  "   testb $1, %b[wide]\n"                                                          \
+  "   jz 20f\n"                                                                      \
+  "17: vmovups (%[from]), %%ymm0\n"                                                  \
+  "   vmovups 32(%[from]), %%ymm1\n"                                                 \
+  "   vmovups 64(%[from]), %%ymm2\n"                                                 \
+  "   vmovups 96(%[from]), %%ymm3\n"                                                 \
+  "   vmovups %%ymm0, (%[to])\n"                                                     \
+  "   vmovups %%ymm1, 32(%[to])\n"                                                   \
+  "   vmovups %%ymm2, 64(%[to])\n"                                                   \
+  "   vmovups %%ymm3, 96(%[to])\n"                                                   \
+  "   add $128, %[from]\n"                                                           \
+  "   add $128, %[to]\n"                                                             \
+  "   sub $16, %k[count]\n"                                                          \
+  "   cmp $16, %k[count]\n"                                                          \
+  "   jae 17b\n"                                                                     \
+  "   vzeroupper\n"                                                                  \
+  "   test %k[count], %k[count]\n"                                                   \
+  "   jz 22f\n"                                                                      \
   "20: cmp $8, %k[count]\n"                                                           \
   "   jb 21f\n"                                                                       \
   "   movups (%[from]), %%xmm0\n"                                                     \
@@ -128,10 +153,15 @@ template <class Place>
   "   jnz 21b\n"                                                                      \
   "22:\n"
 
+// vzeroupper writes all of them, which matters to a caller compiled for AVX.
+#define WEIR_WIDE_CLOBBERS                                                            \
+  "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",     \
+  "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+
 // Exactly n (1 to 64) hottest entries, the hottest last; false when there are fewer.
 template <class Place>
 [[nodiscard]] inline bool pop_many(std::byte* blocks, std::ptrdiff_t area, void** out,
-                                   std::uint32_t n) noexcept {
+                                   std::uint32_t n, bool wide) noexcept {
   std::uint64_t block;
   std::uint64_t word;
   std::uint64_t from;
@@ -139,10 +169,9 @@ template <class Place>
   std::uint64_t count;
   std::uint64_t temp;
   std::uint64_t rest;
-  std::uint64_t taken;
   asm inline volatile(
       WEIR_RSEQ_BEGIN("%[word]")
-      "   xor %k[taken], %k[taken]\n"               // here: a restart may have left it 1
+      "   mov %k[n], %k[count]\n"                    // not 0 when this fails
       "   mov %c[head](%[block]), %[word]\n"
       "   movzwl %w[word], %k[from]\n"
       "   sub %k[n], %k[from]\n"                     // the coldest of them, negative if none there
@@ -163,23 +192,22 @@ template <class Place>
       "   xor %k[from], %k[from]\n"
       "   test %k[rest], %k[rest]\n"
       "   jnz 18b\n"
-      "   add %[step], %[word]\n"
-      "   mov $1, %k[taken]\n"
+      "   imul %[step], %q[n], %[temp]\n"
+      "   add %[temp], %[word]\n"
       "   mov %[word], %c[head](%[block])\n"  // commit
       "2:\n"
       : [block] "=&r"(block), [word] "=&r"(word), [from] "=&r"(from), [to] "=&r"(to),
-        [count] "=&r"(count), [temp] "=&r"(temp), [rest] "=&r"(rest),
-        [taken] "=&r"(taken)
+        [count] "=&r"(count), [temp] "=&r"(temp), [rest] "=&r"(rest)
       : WEIR_RSEQ_COMMON, [size] "i"(Place::kSize), [out] "r"(out), [n] "r"(std::uint64_t{n}),
-        [step] "r"(std::uint64_t{n} * kPopStep)
-      : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3");
-  return taken != 0;
+        [step] "i"(kPopStep), [wide] "r"(wide)
+      : WEIR_WIDE_CLOBBERS);
+  return count == 0;  // all are through
 }
 
 // Exactly n (1 to 64) entries, the last becoming the hottest; false when there is no room for all.
 template <class Place>
 [[nodiscard]] inline bool push_many(std::byte* blocks, std::ptrdiff_t area, void* const* in,
-                                    std::uint32_t n) noexcept {
+                                    std::uint32_t n, bool wide) noexcept {
   std::uint64_t block;
   std::uint64_t word;
   std::uint64_t from;
@@ -187,10 +215,8 @@ template <class Place>
   std::uint64_t count;
   std::uint64_t temp;
   std::uint64_t rest;
-  std::uint64_t taken;
   asm inline volatile(
       WEIR_RSEQ_BEGIN("%[word]")
-      "   xor %k[taken], %k[taken]\n"               // here: a restart may have left it 1
       "   mov %c[head](%[block]), %[word]\n"
       "   movzwl %w[word], %k[to]\n"
       "   lea (%[to],%q[n]), %k[count]\n"            // where top will be
@@ -212,22 +238,20 @@ template <class Place>
       "   test %k[rest], %k[rest]\n"
       "   jnz 18b\n"
       "   add %q[n], %[word]\n"
-      "   mov $1, %k[taken]\n"
       "   mov %[word], %c[head](%[block])\n"  // commit
       "2:\n"
       : [block] "=&r"(block), [word] "=&r"(word), [from] "=&r"(from), [to] "=&r"(to),
-        [count] "=&r"(count), [temp] "=&r"(temp), [rest] "=&r"(rest),
-        [taken] "=&r"(taken)
+        [count] "=&r"(count), [temp] "=&r"(temp), [rest] "=&r"(rest)
       : WEIR_RSEQ_COMMON, [ceil] "i"(Place::kHead + kBoundsCeil), [size] "i"(Place::kSize),
-        [in] "r"(in), [n] "r"(std::uint64_t{n})
-      : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3");
-  return taken != 0;
+        [in] "r"(in), [n] "r"(std::uint64_t{n}), [wide] "r"(wide)
+      : WEIR_WIDE_CLOBBERS);
+  return count == 0;  // all are through
 }
 
 // As push_many, for entries that each begin with a word equal to `head`; false also when one does not.
 template <class Place>
 [[nodiscard]] inline bool push_alike(std::byte* blocks, std::ptrdiff_t area, void* const* in,
-                                     std::uint32_t n, std::uint64_t head) noexcept {
+                                     std::uint32_t n, std::uint64_t head, bool wide) noexcept {
   std::uint64_t block;
   std::uint64_t word;
   std::uint64_t from;
@@ -235,10 +259,8 @@ template <class Place>
   std::uint64_t count;
   std::uint64_t temp;
   std::uint64_t rest;
-  std::uint64_t taken;
   asm inline volatile(
       WEIR_RSEQ_BEGIN("%[word]")
-      "   xor %k[taken], %k[taken]\n"               // here: a restart may have left it 1
       "   mov %c[head](%[block]), %[word]\n"
       "   movzwl %w[word], %k[to]\n"
       "   lea (%[to],%q[n]), %k[count]\n"
@@ -255,9 +277,49 @@ template <class Place>
       "   mov %k[rest], %k[count]\n"
       "19: sub %k[count], %k[rest]\n"
       "   lea %c[ring](%[block],%[to],8), %[to]\n"
+      "   cmp $8, %k[count]\n"
+      "   jb 20f\n"
+      "   testb $1, %b[wide]\n"
+      "   jz 20f\n"
+      "17: vmovups (%[from]), %%ymm0\n"              // copied in fours, looked at one by one
+      "   vmovups 32(%[from]), %%ymm1\n"
+      "   mov (%[from]), %[temp]\n"
+      "   cmp %[alike], (%[temp])\n"
+      "   jne 2f\n"
+      "   mov 8(%[from]), %[temp]\n"
+      "   cmp %[alike], (%[temp])\n"
+      "   jne 2f\n"
+      "   mov 16(%[from]), %[temp]\n"
+      "   cmp %[alike], (%[temp])\n"
+      "   jne 2f\n"
+      "   mov 24(%[from]), %[temp]\n"
+      "   cmp %[alike], (%[temp])\n"
+      "   jne 2f\n"
+      "   mov 32(%[from]), %[temp]\n"
+      "   cmp %[alike], (%[temp])\n"
+      "   jne 2f\n"
+      "   mov 40(%[from]), %[temp]\n"
+      "   cmp %[alike], (%[temp])\n"
+      "   jne 2f\n"
+      "   mov 48(%[from]), %[temp]\n"
+      "   cmp %[alike], (%[temp])\n"
+      "   jne 2f\n"
+      "   mov 56(%[from]), %[temp]\n"
+      "   cmp %[alike], (%[temp])\n"
+      "   jne 2f\n"
+      "   vmovups %%ymm0, (%[to])\n"
+      "   vmovups %%ymm1, 32(%[to])\n"
+      "   add $64, %[from]\n"
+      "   add $64, %[to]\n"
+      "   sub $8, %k[count]\n"
+      "   cmp $8, %k[count]\n"
+      "   jae 17b\n"
+      "   vzeroupper\n"
+      "   test %k[count], %k[count]\n"
+      "   jz 22f\n"
       "20: cmp $4, %k[count]\n"
       "   jb 21f\n"
-      "   movups (%[from]), %%xmm0\n"               // copied in twos, looked at one by one
+      "   movups (%[from]), %%xmm0\n"               // the same in twos
       "   movups 16(%[from]), %%xmm1\n"
       "   mov (%[from]), %[temp]\n"
       "   cmp %[alike], (%[temp])\n"
@@ -290,16 +352,14 @@ template <class Place>
       "   test %k[rest], %k[rest]\n"
       "   jnz 18b\n"
       "   add %q[n], %[word]\n"
-      "   mov $1, %k[taken]\n"
       "   mov %[word], %c[head](%[block])\n"  // commit
       "2:\n"
       : [block] "=&r"(block), [word] "=&r"(word), [from] "=&r"(from), [to] "=&r"(to),
-        [count] "=&r"(count), [temp] "=&r"(temp), [rest] "=&r"(rest),
-        [taken] "=&r"(taken)
+        [count] "=&r"(count), [temp] "=&r"(temp), [rest] "=&r"(rest)
       : WEIR_RSEQ_COMMON, [ceil] "i"(Place::kHead + kBoundsCeil), [size] "i"(Place::kSize),
-        [in] "r"(in), [n] "r"(std::uint64_t{n}), [alike] "r"(head)
-      : "memory", "cc", "xmm0", "xmm1");
-  return taken != 0;
+        [in] "r"(in), [n] "r"(std::uint64_t{n}), [wide] "r"(wide), [alike] "r"(head)
+      : WEIR_WIDE_CLOBBERS);
+  return count == 0;  // all are through
 }
 
 // As push_many up to the limit instead of the ceil; false also when the entries would lie across the
@@ -482,6 +542,7 @@ template <class Place>
 #undef WEIR_RSEQ_BEGIN
 #undef WEIR_RSEQ_COMMON
 #undef WEIR_COPY_POINTERS
+#undef WEIR_WIDE_CLOBBERS
 // clang-format on
 
 }  // namespace weir::arch::rseq

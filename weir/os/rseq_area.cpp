@@ -26,10 +26,12 @@ constinit thread_local RseqArea t_rseq_area;
 
 namespace rseq_area {
 
-// g_offset under the name that may be written, once: declared constant for everybody else. Until then
-// it leads to no address at all.
+// g_offset and g_wide under the names that may be written, once: declared constant for everybody else.
+// Until then the offset leads to no address at all.
 extern std::ptrdiff_t g_offset_cell asm("weir_rseq_area_offset");
 [[gnu::visibility("default"), gnu::used]] std::ptrdiff_t g_offset_cell = std::ptrdiff_t{1} << 62;
+extern bool g_wide_cell asm("weir_rseq_wide");
+[[gnu::visibility("default"), gnu::used]] bool g_wide_cell = false;
 
 namespace {
 
@@ -48,6 +50,10 @@ std::ptrdiff_t own_offset() noexcept {
 // Before the constructors of programs, which have no priority or a later one.
 [[gnu::constructor(101)]] void point_to_areas() noexcept {
   g_offset_cell = __rseq_size != 0 ? std::ptrdiff_t{__rseq_offset} : own_offset();
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  g_wide_cell = __builtin_cpu_supports("avx") != 0;
+#endif
 }
 
 volatile RseqArea* area_at(std::ptrdiff_t offset) noexcept {

@@ -68,6 +68,10 @@ namespace rseq_area {
 // are given lists that never run.
 [[gnu::visibility("default")]] extern const std::ptrdiff_t g_offset asm("weir_rseq_area_offset");
 
+// Whether bulk sections may use registers of 32 bytes: processor and system have AVX. Set and constant
+// like g_offset.
+[[gnu::visibility("default")]] extern const bool g_wide asm("weir_rseq_wide");
+
 // The area in use, of the calling thread.
 [[nodiscard]] WEIR_HOT volatile RseqArea& current() noexcept {
   return *reinterpret_cast<volatile RseqArea*>(static_cast<std::byte*>(__builtin_thread_pointer()) +

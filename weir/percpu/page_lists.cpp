@@ -373,7 +373,8 @@ std::uint32_t PageLists::push_batch(Page* const* pages, std::uint32_t n) noexcep
           break;
         }
         if (rseq::push_many<ListPlaceOf<0>>(blocks_, rseq_area::g_offset,
-                                            reinterpret_cast<void* const*>(pages + done), want)) {
+                                            reinterpret_cast<void* const*>(pages + done), want,
+                                            rseq_area::g_wide)) {
           done += want;
           tries = 0;
         }

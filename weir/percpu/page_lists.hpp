@@ -92,7 +92,8 @@ class PageLists {
     if constexpr (kHasRseq) {
       if (!(kTestHooks && t_fake_cpu >= 0)) {
         return arch::rseq::pop_many<ListPlaceOf<0>>(section_blocks_, rseq_area::g_offset,
-                                                    reinterpret_cast<void**>(out), n);
+                                                    reinterpret_cast<void**>(out), n,
+                                                    rseq_area::g_wide);
       }
     }
     return false;
@@ -101,7 +102,8 @@ class PageLists {
     if constexpr (kHasRseq) {
       if (!(kTestHooks && (t_fake_cpu >= 0 || fails(Failpoint::list_push)))) {
         return arch::rseq::push_many<ListPlaceOf<0>>(section_blocks_, rseq_area::g_offset,
-                                                     reinterpret_cast<void* const*>(pages), n);
+                                                     reinterpret_cast<void* const*>(pages), n,
+                                                     rseq_area::g_wide);
       }
     }
     return false;
@@ -112,8 +114,9 @@ class PageLists {
                                                      std::uint32_t n, std::uint64_t head) noexcept {
     if constexpr (kHasRseq) {
       if (!(kTestHooks && (t_fake_cpu >= 0 || fails(Failpoint::list_push)))) {
-        return arch::rseq::push_alike<ListPlaceOf<0>>(
-            blocks, rseq_area::g_offset, reinterpret_cast<void* const*>(pages), n, head);
+        return arch::rseq::push_alike<ListPlaceOf<0>>(blocks, rseq_area::g_offset,
+                                                      reinterpret_cast<void* const*>(pages), n,
+                                                      head, rseq_area::g_wide);
       }
     }
     return false;

@@ -94,7 +94,24 @@ class RseqSections : public testing::Test {
     }
     return step;
   }
+  // Also with wide copies, where there are any, from the same beginning.
   bool run(StepKind kind, Step& step, int cpu = kCpu) {
+    if (rseq_area::g_wide) {
+      const Aligned before = *memory_;
+      Step wide = step;
+      wide.wide = true;
+      run_once(kind, wide, cpu);
+      const ListCopy after = now(cpu);
+      *memory_ = before;
+      run_once(kind, step, cpu);
+      EXPECT_TRUE(test::same_result(kind, wide, step)) << name_of(kind) << " n " << step.n;
+      EXPECT_EQ(after, now(cpu)) << name_of(kind) << " n " << step.n;
+    } else {
+      run_once(kind, step, cpu);
+    }
+    return step.done;
+  }
+  bool run_once(StepKind kind, Step& step, int cpu) {
     const PrivateArea area(cpu);
     test::section_of<Place>(kind)(blocks(), area.offset(), step);
     return step.done;

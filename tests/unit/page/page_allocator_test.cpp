@@ -2,12 +2,15 @@
 #include "weir/page/page_allocator.hpp"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +20,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/address_space.hpp"
@@ -583,6 +587,71 @@ TEST(PageAllocatorBulk, ExactlyIsAllOrNothing) {
   Page* one = nullptr;
   EXPECT_FALSE(pages.alloc_exactly(std::span(&one, 1)));
   free_bulk(all);
+  EXPECT_EQ(out(pages), 0U);
+}
+
+// A section copies before it commits. When it is interrupted there, and the pages are gone afterwards,
+// the copies are nobody's pages: no slot may keep one.
+namespace left_behind {
+PageAllocator* g_pages = nullptr;
+std::vector<Page*> g_taken;
+std::atomic<std::size_t> g_count{0};  // of them, taken by the handler
+std::atomic<bool> g_armed{false};
+
+void take_all(int) {
+  if (g_armed.exchange(false) && g_count == 0) {
+    g_count = g_pages->alloc_burst(g_taken);
+  }
+}
+}  // namespace left_behind
+
+TEST(PageAllocatorBulk, ASlotThatWasNotFilledIsEmptyWhateverATryLeftThere) {
+  if (kCheckedDrops) {
+    GTEST_SKIP() << "this build fills slots one by one";
+  }
+  using namespace left_behind;
+  PageAllocator pages({.capacity = 1_MiB});
+  g_pages = &pages;
+  g_taken.resize(256);
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = &take_all;
+  ::sigaction(SIGUSR1, &action, &before);
+  const pthread_t self = ::pthread_self();
+  std::atomic<bool> stop{false};
+  // At odd moments of the thread that takes and gives, again and again.
+  std::thread alarms([&] {
+    while (!stop.load()) {
+      g_armed.store(true);
+      ::pthread_kill(self, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  });
+  std::array<PageRef, kClusterFrames> slots;
+  int refused = 0;
+  int left = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (left == 0 && std::chrono::steady_clock::now() < end) {
+    for (int i = 0; i < 50; ++i) {
+      const std::size_t filled = pages.alloc_bulk(std::span<PageRef>(slots));
+      for (std::size_t slot = filled; slot < slots.size(); ++slot) {
+        if (!slots[slot].empty()) {
+          ++left;
+          static_cast<void>(slots[slot].detach());  // not ours
+        }
+      }
+      refused += filled < slots.size() ? 1 : 0;
+      free_bulk(std::span<PageRef>(slots));
+      const std::size_t count = g_count.exchange(0);
+      free_bulk(std::span<Page* const>(g_taken).first(count));
+    }
+  }
+  stop.store(true);
+  alarms.join();
+  ::sigaction(SIGUSR1, &before, nullptr);
+  free_bulk(std::span<Page* const>(g_taken).first(g_count.exchange(0)));
+  EXPECT_EQ(left, 0);
+  EXPECT_GT(refused, 0);  // the handler came where it mattered
   EXPECT_EQ(out(pages), 0U);
 }
 

@@ -4,6 +4,7 @@
 // another CPU's list any more: drains say so, everything else goes on, and no page is lost. Each case is
 // a child process: the filter cannot be taken away again.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -295,12 +296,23 @@ TEST_F(RefusedFence, AVisitEndsTheSectionsOfThreadsThatSpin) {
                   for (const std::uint32_t number : {0U, 1U}) {
                     users.emplace_back([&, number] {
                       const Pinned cpu(number);
+                      // Memory that is not there: a section stays inside for as long as it takes to
+                      // fault in, long after it has read what a drainer then changes.
+                      void* const memory = ::mmap(nullptr, kFrameBytes, PROT_READ | PROT_WRITE,
+                                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                      auto** const out = static_cast<Page**>(memory);
                       while (!stop.load()) {
-                        const PageIndex page = cached.alloc(Order{0}, {});
-                        table.took(page, Order{0});
-                        table.gave(page, Order{0});
-                        cached.free(page, Order{0});
+                        ::madvise(memory, kFrameBytes, MADV_DONTNEED);
+                        const std::size_t n = cached.alloc_bulk(out, kClusterFrames, {});
+                        for (std::size_t i = 0; i < n; ++i) {
+                          table.took(index_of(out[i]), Order{0});
+                        }
+                        for (std::size_t i = 0; i < n; ++i) {
+                          table.gave(index_of(out[i]), Order{0});
+                        }
+                        cached.free_bulk(out, n);
                       }
+                      ::munmap(memory, kFrameBytes);
                     });
                   }
                   cpu_set_t before;
