@@ -40,7 +40,8 @@ int run(int argc, const char* const* argv) {
   app.require_subcommand(0, 1);  // none is told below, in better words
   app.footer(
       "'weir COMMAND --help' tells more. Exit codes: 0 done, 1 the work failed, 2 bad usage.\n"
-      "WEIR_OPTIONS=\"name=value,...\" sets options of weir's allocators ('weir info').");
+      "WEIR_OPTIONS=\"name=value,...\" sets options of weir's allocators ('weir info').\n"
+      "WEIR_LISTS=rseq, locked or off forces the form of per-CPU lists.");
   Action chosen;
   weir::app::add_demo(app, chosen);
   weir::app::add_lab(app, chosen);

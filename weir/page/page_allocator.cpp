@@ -91,6 +91,7 @@ Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
   effective.watermark_min = zone.zone().watermarks().min.value;
   effective.watermark_low = zone.zone().watermarks().low.value;
   effective.watermark_high = zone.zone().watermarks().high.value;
+  options.lists = listed;
   options.capacity = bytes(effective.managed);
   options.high = PageCount{effective.high};
   options.depot = PageCount{effective.depot};

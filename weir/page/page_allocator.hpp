@@ -88,7 +88,8 @@ class PageAllocator {
     return alloc_page_slow(order, flags);
   }
 
-  // Single frames in bulk, array form: fills the empty slots in ascending order, holes included,
+  // Single frames in bulk, array form: fills the empty slots (nullptr; an array that nobody initialised
+  // is for alloc_burst()) in ascending order, holes included,
   // and leaves the others alone. Returns the number of leading populated slots (those populated
   // before included); pages beyond a remaining hole are not counted. At least one page is added
   // whenever one can be had.
@@ -159,7 +160,7 @@ void free_bulk(std::span<PageRef> pages) noexcept;
 [[nodiscard]] Page* page_of(const void* address) noexcept;
 
 // Drops the reference that an interior address stands for (a fragment, a driver's buffer).
-// A foreign address is reported.
+// A foreign address ends the program with a report (base/report.hpp).
 void free_at(const void* address) noexcept;
 
 }  // namespace weir
