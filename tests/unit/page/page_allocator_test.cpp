@@ -603,6 +603,13 @@ void take_all(int) {
     g_count = g_pages->alloc_burst(g_taken);
   }
 }
+// The handler takes only while there are none.
+void give_back_taken() {
+  if (const std::size_t count = g_count.load(); count != 0) {
+    free_bulk(std::span<Page* const>(g_taken).first(count));
+    g_count.store(0);
+  }
+}
 }  // namespace left_behind
 
 TEST(PageAllocatorBulk, ASlotThatWasNotFilledIsEmptyWhateverATryLeftThere) {
@@ -642,14 +649,13 @@ TEST(PageAllocatorBulk, ASlotThatWasNotFilledIsEmptyWhateverATryLeftThere) {
       }
       refused += filled < slots.size() ? 1 : 0;
       free_bulk(std::span<PageRef>(slots));
-      const std::size_t count = g_count.exchange(0);
-      free_bulk(std::span<Page* const>(g_taken).first(count));
+      give_back_taken();
     }
   }
   stop.store(true);
   alarms.join();
   ::sigaction(SIGUSR1, &before, nullptr);
-  free_bulk(std::span<Page* const>(g_taken).first(g_count.exchange(0)));
+  give_back_taken();
   EXPECT_EQ(left, 0);
   EXPECT_GT(refused, 0);  // the handler came where it mattered
   EXPECT_EQ(out(pages), 0U);
