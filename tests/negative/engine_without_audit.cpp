@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT
 // What cannot be recounted is no engine.
 // expect: (constraints not satisfied|does not satisfy|static assertion failed)
-#include "weir/zone/buddy_engine.hpp"
 #include "weir/zone/engine.hpp"
+#include "weir/zone/locked_engine.hpp"
 
-class Unchecked : private weir::BuddyEngine {
+class Unchecked : private weir::LockedEngine {
  public:
-  using BuddyEngine::adopt;
-  using BuddyEngine::free_blocks;
-  using BuddyEngine::free_pages;
-  using BuddyEngine::give;
-  using BuddyEngine::give_many;
-  using BuddyEngine::take;
-  using BuddyEngine::take_many;
+  using LockedEngine::adopt;
+  using LockedEngine::claim;
+  using LockedEngine::free_blocks;
+  using LockedEngine::free_pages;
+  using LockedEngine::give;
+  using LockedEngine::give_many;
+  using LockedEngine::take;
+  using LockedEngine::take_claimed;
+  using LockedEngine::take_many;
+  using LockedEngine::unclaim;
 #ifdef WEIR_CONTROL
-  using BuddyEngine::audit;
+  using LockedEngine::audit;
 #endif
 };
 static_assert(weir::Engine<Unchecked>);

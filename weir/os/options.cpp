@@ -18,7 +18,7 @@ constexpr unsigned kOptionCount = 0
 constexpr unsigned count_of(SourceChoice) { return 3; }
 constexpr unsigned count_of(ThpChoice) { return 3; }
 constexpr unsigned count_of(FreeOrder0) { return 2; }
-constexpr unsigned count_of(Merge) { return 2; }
+constexpr unsigned count_of(Merge) { return 4; }
 
 // The struct and the list must name the same defaults.
 constexpr bool on = true;
@@ -317,6 +317,10 @@ const char* choice_name(Merge choice) noexcept {
       return "deferred";
     case Merge::immediate:
       return "immediate";
+    case Merge::skip:
+      return "skip";
+    case Merge::clusters:
+      return "clusters";
   }
   return "unknown";
 }

@@ -15,7 +15,7 @@ namespace weir {
 enum class SourceChoice : unsigned char { anonymous, hugetlb, memfd };
 enum class ThpChoice : unsigned char { system, on, off };
 enum class FreeOrder0 : unsigned char { list, engine };
-enum class Merge : unsigned char { deferred, immediate };
+enum class Merge : unsigned char { deferred, immediate, skip, clusters };
 
 // What a user asks for. What was obtained is read back from PageAllocator::effective().
 struct Options {

@@ -396,6 +396,7 @@ Error CachedZone::drain_all() noexcept {
     lists_.start_all();
   }
   drain_depot();
+  zone_.merge_all();
   return kOk;
 }
 

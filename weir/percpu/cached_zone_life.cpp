@@ -8,6 +8,23 @@
 #include "weir/percpu/zone_registry.hpp"
 
 namespace weir {
+namespace {
+
+// With a depot, what reaches the engine is merged there.
+constexpr BuddyMerge buddy_merge(Merge merge) {
+  switch (merge) {
+    case Merge::skip:
+      return BuddyMerge::skip;
+    case Merge::clusters:
+      return BuddyMerge::clusters;
+    case Merge::deferred:
+    case Merge::immediate:
+      break;
+  }
+  return BuddyMerge::eager;
+}
+
+}  // namespace
 
 Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Extent>& extents,
                        const Options& options, std::uint32_t lists, std::uint32_t cpus) {
@@ -54,9 +71,15 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   }
   granted_ = limits_.sizes.frames() * sharers;
   expected_ = sharers;
-  zone_.open(options.reserve);
+  zone_.open(options.reserve, buddy_merge(options.merge));
   for (const Piece& piece : pieces_) {
-    zone_.adopt(piece.first, whole_pages(piece.extent.size));
+    if (const Error error = zone_.adopt(piece.first, whole_pages(piece.extent.size));
+        error.failed()) {
+      depot_.close();
+      lists_.close();
+      undo();
+      return error;
+    }
   }
   zone_.seal();
   id_ = id;

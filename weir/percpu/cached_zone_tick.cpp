@@ -18,6 +18,7 @@ void CachedZone::tick() noexcept {
         merge_oldest(shard);
       }
       lists_.for_each_started([this](CpuId cpu) { tune(cpu); });
+      zone_.merge_all();
     }
   }
   maybe_leave_shortage();

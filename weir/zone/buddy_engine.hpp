@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 // zone/buddy_engine.hpp — free lists by order; splits and merges. Owns order, state and links of
-// free descriptors. Never locks, never maps: the zone calls it under its lock.
+// free descriptors. Never locks, never maps: zone/locked_engine calls it under its lock.
 //
 //   take: first non-empty list from the order upward; the lower half is kept, upper halves go to
 //         the head of the lists below, so a run of takes comes out in ascending order
 //   give: joins with its buddy (index XOR 2^order) as long as that is free, whole and of this zone;
 //         the block goes to the tail when the next larger buddy is free (it will soon be needed
 //         for that merge), else to the head
+//
+// That is BuddyMerge::eager. The two others put merging off, as was proposed for Linux (Aaron Lu, "zone
+// lock scalability", 2018): single frames that come back wait on a list of their own, look at no buddy
+// and are taken again first. merge_some() merges what waits. With `clusters` a whole cluster waits as one:
+// its frames are linked before the lock is taken and read after it is free, so that under the lock one
+// descriptor is touched for 64 frames.
 #pragma once
 
 #include <array>
@@ -17,8 +23,13 @@
 
 namespace weir {
 
+enum class BuddyMerge : unsigned char { eager, skip, clusters };
+
 class BuddyEngine {
  public:
+  BuddyEngine() = default;
+  explicit BuddyEngine(BuddyMerge merge) noexcept : merge_(merge) {}
+
   // Makes `frames` frames from `first` on free; their descriptors are kInner and unused.
   void adopt(PageIndex first, std::uint64_t frames) noexcept;
 
@@ -31,12 +42,30 @@ class BuddyEngine {
   std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n) noexcept;
   void give_many(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
 
+  // Clusters as one, with BuddyMerge::clusters. pack() and unpack() are not under the lock: nobody else
+  // knows these frames. pack() names the cluster by its first frame and reports like give().
+  [[nodiscard]] bool keeps_clusters() const noexcept { return merge_ == BuddyMerge::clusters; }
+  [[nodiscard]] static PageIndex pack(const PageIndex* pages) noexcept;
+  static void unpack(PageIndex cluster, PageIndex* out) noexcept;
+  void give_cluster(PageIndex cluster) noexcept;
+  [[nodiscard]] PageIndex take_cluster() noexcept;  // kNoPage: there is none
+
+  // Merges frames that wait unmerged, the oldest first, until at least n are merged or none is left.
+  void merge_some(std::uint32_t n) noexcept;
+  [[nodiscard]] std::uint64_t unmerged() const noexcept {
+    return unmerged_.count + std::uint64_t{clusters_} * kClusterFrames;
+  }
+
   [[nodiscard]] std::uint64_t free_pages() const noexcept { return free_pages_; }
+  // On its list; of order 0 with those that wait unmerged.
   [[nodiscard]] std::uint64_t free_blocks(Order order) const noexcept {
-    return lists_[order.value].count;
+    return lists_[order.value].count + (order.value == 0 ? unmerged() : 0);
   }
   [[nodiscard]] std::uint64_t splits() const noexcept { return splits_; }
   [[nodiscard]] std::uint64_t merges() const noexcept { return merges_; }
+  // Descriptors looked at or written by takes and by gives: what makes a hold of the lock long.
+  [[nodiscard]] std::uint64_t touched_taking() const noexcept { return touched_taking_; }
+  [[nodiscard]] std::uint64_t touched_giving() const noexcept { return touched_giving_; }
 
   // Walks every list and checks I1..I4; aborts through WEIR_CHECK. Returns the frames found.
   std::uint64_t audit() const noexcept;
@@ -48,18 +77,33 @@ class BuddyEngine {
     std::uint64_t count = 0;
   };
 
-  void insert(PageIndex page, Order order, bool at_tail) noexcept;
-  void remove(PageIndex page, Order order) noexcept;
+  // Links alone; `touched` counts the descriptors.
+  static void link(List& list, PageIndex page, bool at_tail, std::uint64_t& touched) noexcept;
+  static void unlink(List& list, PageIndex page, std::uint64_t& touched) noexcept;
+  void insert(PageIndex page, Order order, bool at_tail, std::uint64_t& touched) noexcept;
+  void remove(PageIndex page, Order order, std::uint64_t& touched) noexcept;
+  void merge_in(PageIndex page, Order order) noexcept;
+  void wait_unmerged(PageIndex page) noexcept;
+  void break_cluster() noexcept;
   [[nodiscard]] bool is_free_block(PageIndex page, Order order) const noexcept;
 
-  // I1: free_pages_ == sum over orders of count << order
+  // I1: free_pages_ == sum over orders of count << order, unmerged() included
   // I2: every block on list k is kFree with order k, aligned to 2^k
-  // I3: no two free blocks of one order below the largest are buddies
+  // I3: no two free blocks of one order below the largest are buddies, unless one waits unmerged
   // I4: prev and next of neighbours on a list agree
+  // I5: every frame that waits, alone or in a cluster, is kUnmerged and of order 0
+  BuddyMerge merge_ = BuddyMerge::eager;
   std::array<List, kOrderCount> lists_{};
+  List unmerged_{};
+  // Clusters that wait, a stack: the first frame's `prev` leads to the next cluster, `next` of each frame
+  // to the next of its cluster.
+  PageIndex cluster_top_ = kNoPage;
+  std::uint32_t clusters_ = 0;
   std::uint64_t free_pages_ = 0;
   std::uint64_t splits_ = 0;
   std::uint64_t merges_ = 0;
+  std::uint64_t touched_taking_ = 0;
+  std::uint64_t touched_giving_ = 0;
 };
 
 }  // namespace weir

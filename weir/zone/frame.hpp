@@ -10,6 +10,8 @@
 //   kAbsent   no frame of a zone                             frame table
 //   kInner    inside a larger block, free or taken           engine, under the zone lock
 //   kFree     head of a block on a free list of the engine   engine, under the zone lock
+//   kUnmerged single frame free in the engine, which has not  engine, under the zone lock; whole
+//             looked for its buddy                           clusters by their giver, before
 //   kTaken    head of a block that left the engine           engine, under the zone lock
 //   kLive     kTaken and in a user's hands; checked builds   page layer, whoever owns the page
 //
@@ -26,7 +28,7 @@
 
 namespace weir {
 
-enum class FrameState : std::uint8_t { kAbsent, kInner, kFree, kTaken, kLive };
+enum class FrameState : std::uint8_t { kAbsent, kInner, kFree, kTaken, kLive, kUnmerged };
 
 [[nodiscard]] constexpr const char* state_name(FrameState state) noexcept {
   switch (state) {
@@ -40,6 +42,8 @@ enum class FrameState : std::uint8_t { kAbsent, kInner, kFree, kTaken, kLive };
       return "taken";
     case FrameState::kLive:
       return "live";
+    case FrameState::kUnmerged:
+      return "free, not merged";
   }
   return "unknown";
 }

@@ -3,85 +3,41 @@
 
 #include <memory>
 
-#include "weir/arch/cpu.hpp"
-#include "weir/base/check.hpp"
 #include "weir/base/failpoint.hpp"
-#include "weir/zone/frame_table.hpp"
 
 namespace weir {
+namespace {
 
-// One hold of the zone lock: mark, lock, account, unlock.
-class Zone::Hold {
- public:
-  explicit Hold(Zone& zone) noexcept : zone_(zone) {
-    const bool waited = zone_.lock_.lock_and_tell();
-    start_ = cycle_counter();
-    zone_.counters_.lock_acquisitions.add(1);
-    zone_.counters_.lock_waits.add(waited ? 1 : 0);
-    frames_ = zone_.take_in_loose();
-  }
-  ~Hold() {
-    frames_ += zone_.take_in_loose();
-    zone_.counters_.lock_frames.add(frames_);
-    zone_.counters_.lock_most_frames.raise_to(frames_);
-    zone_.counters_.splits.raise_to(zone_.engine_.splits());
-    zone_.counters_.merges.raise_to(zone_.engine_.merges());
-    zone_.free_pages_.store(zone_.engine_.free_pages(), memory_order_relaxed);
-    zone_.counters_.lock_longest_hold.raise_to(cycle_counter() - start_);
-    zone_.lock_.unlock();
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-
-  void took(std::uint64_t frames) noexcept {
-    frames_ += frames;
-    zone_.counters_.taken.add(frames);
-  }
-  void gave(std::uint64_t frames) noexcept {
-    frames_ += frames;
-    zone_.counters_.given.add(frames);
-  }
-
- private:
-  ThreadMark mark_;  // stands before the lock is taken, goes after it is free
-  Zone& zone_;
-  std::uint64_t start_ = 0;
-  std::uint64_t frames_ = 0;
-};
-
-void Zone::open(PageCount reserve) noexcept {
-  engine_ = BuddyEngine{};
-  std::construct_at(&counters_);  // the slot may have held another zone before
-  managed_ = PageCount{0};
-  reserve_ = reserve;
-  claimed_ = 0;
-  watermarks_ = Watermarks{};
-  free_pages_.store(0, memory_order_relaxed);
-  loose_.store(kNoPage.value, memory_order_relaxed);
+// Whether a test refuses this request.
+bool told_to_fail(Order order) noexcept {
+  return fails(Failpoint::zone_take) || (order.value > 0 && fails(Failpoint::zone_take_high));
 }
 
-void Zone::adopt(PageIndex first, PageCount frames) noexcept {
-  engine_.adopt(first, frames.value);
+// Callers that have no number of a CPU at hand: the locked engine asks for none.
+constexpr std::uint32_t kAnyCpu = 0;
+
+}  // namespace
+
+void Zone::open(PageCount reserve, BuddyMerge merge) noexcept {
+  std::construct_at(&counters_);  // the slot may have held another zone before
+  engine_.open(merge);
+  managed_ = PageCount{0};
+  reserve_ = reserve;
+  watermarks_ = Watermarks{};
+}
+
+Error Zone::adopt(PageIndex first, PageCount frames) noexcept {
+  if (const Error error = engine_.adopt(first, frames); error.failed()) {
+    return error;
+  }
   managed_ += frames;
-  free_pages_.store(engine_.free_pages(), memory_order_relaxed);
+  return kOk;
 }
 
 void Zone::seal() noexcept { watermarks_ = watermarks_of(managed_); }
 
 PageIndex Zone::take(Order order, bool may_use_reserve) noexcept {
-  if (thread_is_marked() || fails(Failpoint::zone_take) ||
-      (order.value > 0 && fails(Failpoint::zone_take_high))) {
-    return kNoPage;
-  }
-  Hold hold{*this};
-  if (!allowed(frames_in(order), may_use_reserve)) {
-    return kNoPage;
-  }
-  const PageIndex page = engine_.take(order);
-  if (page != kNoPage) {
-    hold.took(frames_in(order));
-  }
-  return page;
+  return told_to_fail(order) ? kNoPage : engine_.take(order, leave(may_use_reserve), kAnyCpu);
 }
 
 std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
@@ -90,120 +46,51 @@ std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
       (order.value > 0 && fails(Failpoint::zone_take_high))) {
     return 0;
   }
-  Hold hold{*this};
-  if (!allowed(std::uint64_t{n} << order.value, may_use_reserve)) {
-    return 0;
+  return engine_.take_many(order, out, n, leave(may_use_reserve), kAnyCpu);
+}
+
+// Looks outside first, then asks: whoever brought a page here did so before it was seen to be quiet, and
+// nobody does any more, so an answer that comes after is final.
+template <class Ask>
+bool Zone::ask_or_tell(Ask&& ask, bool told_to_fail, const Outside& outside, bool last_try,
+                       bool& quiet) noexcept {
+  quiet = told_to_fail || (outside.quiet() && !has_loose());
+  if (!told_to_fail && ask()) {
+    return true;
   }
-  const std::uint32_t got = engine_.take_many(order, out, n);
-  hold.took(std::uint64_t{got} << order.value);
-  return got;
+  counters_.refusals.add_shared(quiet || last_try ? 1 : 0);
+  return false;
 }
 
 PageIndex Zone::take_or_tell(Order order, bool may_use_reserve, const Outside& outside,
                              bool last_try, bool& quiet) noexcept {
-  Hold hold{*this};
-  const bool told_to_fail =
-      fails(Failpoint::zone_take) || (order.value > 0 && fails(Failpoint::zone_take_high));
-  if (!told_to_fail && allowed(frames_in(order), may_use_reserve)) {
-    const PageIndex page = engine_.take(order);
-    if (page != kNoPage) {
-      hold.took(frames_in(order));
-      return page;
-    }
-  }
-  // Whoever brought a page here did so under this lock before.
-  quiet = told_to_fail || (outside.quiet() && !has_loose());
-  counters_.refusals.add(quiet || last_try ? 1 : 0);
-  return kNoPage;
+  PageIndex page = kNoPage;
+  const auto ask = [&] {
+    page = engine_.take(order, leave(may_use_reserve), kAnyCpu);
+    return page != kNoPage;
+  };
+  static_cast<void>(ask_or_tell(ask, told_to_fail(order), outside, last_try, quiet));
+  return page;
 }
 
 bool Zone::claim(std::uint64_t n, bool may_use_reserve) noexcept {
-  if (fails(Failpoint::zone_take_cluster)) {
-    return false;
-  }
-  const Hold hold{*this};
-  const bool may = allowed(n, may_use_reserve);
-  claimed_ += may ? n : 0;
-  return may;
+  return !fails(Failpoint::zone_take_cluster) && engine_.claim(n, leave(may_use_reserve));
 }
 
 bool Zone::claim_or_tell(std::uint64_t n, bool may_use_reserve, const Outside& outside,
                          bool last_try, bool& quiet) noexcept {
-  const Hold hold{*this};
-  const bool told_to_fail = fails(Failpoint::zone_take_cluster);
-  if (!told_to_fail && allowed(n, may_use_reserve)) {
-    claimed_ += n;
-    return true;
-  }
-  quiet = told_to_fail || (outside.quiet() && !has_loose());
-  counters_.refusals.add(quiet || last_try ? 1 : 0);
-  return false;
+  const auto ask = [&] { return engine_.claim(n, leave(may_use_reserve)); };
+  return ask_or_tell(ask, fails(Failpoint::zone_take_cluster), outside, last_try, quiet);
 }
 
 void Zone::take_claimed(PageIndex* out, std::uint32_t n) noexcept {
-  Hold hold{*this};
-  const std::uint32_t got = engine_.take_many(Order{0}, out, n);
-  WEIR_CHECK(got == n, "Zone: what is claimed is there");
-  claimed_ -= n;
-  hold.took(n);
+  engine_.take_claimed(out, n, kAnyCpu);
 }
 
-void Zone::give(PageIndex page, Order order) noexcept {
-  if (thread_is_marked()) [[unlikely]] {
-    push_loose(page);
-    return;
-  }
-  Hold hold{*this};
-  engine_.give(page, order);
-  hold.gave(frames_in(order));
-}
+void Zone::give(PageIndex page, Order order) noexcept { engine_.give(page, order); }
 
 void Zone::give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept {
-  Hold hold{*this};
   engine_.give_many(order, pages, n);
-  hold.gave(std::uint64_t{n} << order.value);
-}
-
-void Zone::push_loose(PageIndex page) noexcept {
-  std::uint32_t head = loose_.load(memory_order_relaxed);
-  do {
-    page_at(page)->next = {head};
-    // pairs: take_in_loose acquire
-  } while (
-      !loose_.compare_exchange_weak(head, page.value, memory_order_release, memory_order_relaxed));
-}
-
-std::uint32_t Zone::take_in_loose() noexcept {
-  if (!has_loose()) [[likely]] {
-    return 0;
-  }
-  std::uint32_t frames = 0;
-  // pairs: push_loose release
-  PageIndex at{loose_.exchange(kNoPage.value, memory_order_acquire)};
-  while (at != kNoPage) {
-    const PageIndex next = page_at(at)->next;
-    const Order order = order_of(page_at(at));
-    engine_.give(at, order);
-    frames += frames_in(order);
-    at = next;
-  }
-  counters_.given.add(frames);
-  return frames;
-}
-
-std::uint64_t Zone::free_blocks(Order order) noexcept {
-  const Hold hold{*this};
-  return engine_.free_blocks(order);
-}
-
-std::uint64_t Zone::exact_free_pages() noexcept {
-  const Hold hold{*this};
-  return engine_.free_pages();
-}
-
-std::uint64_t Zone::audit() noexcept {
-  const Hold hold{*this};
-  return engine_.audit();
 }
 
 }  // namespace weir

@@ -1,36 +1,30 @@
 // SPDX-License-Identifier: MIT
-// zone/zone.hpp — the frames of one node: engine, lock, reserve, watermarks, counters. Calls
-// zone/buddy_engine, os/lock. Knows nothing of lists: it answers kNoPage and its caller gives
+// zone/zone.hpp — the frames of one node: engine, reserve, watermarks, counters, and when a refusal is
+// final. Calls zone/locked_engine. Knows nothing of lists: it answers kNoPage and its caller gives
 // something back and tries again.
 //
-// Every hold of the lock moves at most one cluster of frames (or one larger block), and what is
-// loose. A signal handler that interrupted a section with a lock (thread_is_marked) never touches
-// the lock: its takes are refused, its gives go to a loose stack that the next holder empties whole.
+// A signal handler that interrupted a section with a lock (thread_is_marked) is refused, and what it
+// gives waits until the next call: see zone/locked_engine.
 #pragma once
 
 #include <cstdint>
 
 #include "weir/base/counter.hpp"
 #include "weir/base/types.hpp"
-#include "weir/os/lock.hpp"
-#include "weir/os/thread_mark.hpp"
-#include "weir/zone/buddy_engine.hpp"
-#include "weir/zone/engine.hpp"
+#include "weir/zone/locked_engine.hpp"
 #include "weir/zone/watermarks.hpp"
 
 namespace weir {
 
 class Zone {
  public:
-  static_assert(Engine<BuddyEngine>);
-
   Zone() = default;
   Zone(const Zone&) = delete;
   Zone& operator=(const Zone&) = delete;
 
   // Not thread-safe: before the zone is known to others.
-  void open(PageCount reserve) noexcept;
-  void adopt(PageIndex first, PageCount frames) noexcept;
+  void open(PageCount reserve, BuddyMerge merge = BuddyMerge::eager) noexcept;
+  Error adopt(PageIndex first, PageCount frames) noexcept;
   // Sets the watermarks once all memory is adopted.
   void seal() noexcept;
 
@@ -70,51 +64,47 @@ class Zone {
   // n << order at most a cluster.
   void give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept;
 
+  // Merges all that gives of single frames have put off, in bounded steps.
+  void merge_all() noexcept { engine_.merge_all(); }
+
   // Frames free in the engine; exact at quiescence, any thread.
-  [[nodiscard]] std::uint64_t free_pages() const noexcept {
-    return free_pages_.load(memory_order_relaxed);
-  }
+  [[nodiscard]] std::uint64_t free_pages() const noexcept { return engine_.free_pages(); }
   [[nodiscard]] PageCount managed() const noexcept { return managed_; }
   [[nodiscard]] PageCount reserve() const noexcept { return reserve_; }
   [[nodiscard]] const Watermarks& watermarks() const noexcept { return watermarks_; }
 
-  [[nodiscard]] std::uint64_t free_blocks(Order order) noexcept;
-  // The same under the lock, loose frames taken in: exact as far as the engine goes.
-  [[nodiscard]] std::uint64_t exact_free_pages() noexcept;
-  // Frames given from interrupted signal handlers and not yet taken in.
-  [[nodiscard]] bool has_loose() const noexcept {
-    return loose_.load(memory_order_relaxed) != kNoPage.value;
+  [[nodiscard]] std::uint64_t free_blocks(Order order) const noexcept {
+    return engine_.free_blocks(order);
   }
+  // The same under the lock, loose frames taken in: exact as far as the engine goes.
+  [[nodiscard]] std::uint64_t exact_free_pages() noexcept { return engine_.exact_free_pages(); }
+  // Frames given from interrupted signal handlers and not yet taken in.
+  [[nodiscard]] bool has_loose() const noexcept { return engine_.has_loose(); }
   [[nodiscard]] ZoneCounters& counters() noexcept { return counters_; }
   [[nodiscard]] const ZoneCounters& counters() const noexcept { return counters_; }
 
-  // Recounts the engine under the lock; aborts on a broken invariant. Returns the free frames.
-  std::uint64_t audit() noexcept;
+  // Recounts the engine; aborts on a broken invariant. Returns the free frames.
+  std::uint64_t audit() const noexcept { return engine_.audit(); }
 
-  void lock_for_fork() noexcept { lock_.lock(); }
-  void unlock_after_fork() noexcept { lock_.unlock(); }
-  // In a forked child, the lock held: what other threads had claimed is nobody's.
-  void forget_claims() noexcept { claimed_ = 0; }
+  void lock_for_fork() noexcept { engine_.lock_for_fork(); }
+  void unlock_after_fork() noexcept { engine_.unlock_after_fork(); }
+  // In a forked child, locked for it: what other threads had claimed is nobody's.
+  void forget_claims() noexcept { engine_.forget_claims(); }
   // In a child forked without the lock: whoever held it does not exist, or is this thread's own.
-  void reset_lock() noexcept { lock_.reset(); }
+  void reset_lock() noexcept { engine_.reset_lock(); }
 
  private:
-  class Hold;
-
-  void push_loose(PageIndex page) noexcept;
-  // lock_ held. Returns the frames taken in: as many as handlers have left.
-  std::uint32_t take_in_loose() noexcept;
-  [[nodiscard]] bool allowed(std::uint64_t frames, bool may_use_reserve) const noexcept {
-    return engine_.free_pages() >= frames + claimed_ + (may_use_reserve ? 0 : reserve_.value);
+  template <class Ask>
+  [[nodiscard]] bool ask_or_tell(Ask&& ask, bool told_to_fail, const Outside& outside,
+                                 bool last_try, bool& quiet) noexcept;
+  [[nodiscard]] std::uint64_t leave(bool may_use_reserve) const noexcept {
+    return may_use_reserve ? 0 : reserve_.value;
   }
 
-  alignas(kNoFalseSharing) Lock lock_;
-  BuddyEngine engine_;                   // under lock_
-  std::uint64_t claimed_ = 0;            // under lock_: single frames set aside
-  ZoneCounters counters_;                // under lock_; shortages, drains: under CachedZone's
-  Atomic<std::uint64_t> free_pages_{0};  // written under lock_, read by anybody
-  Atomic<std::uint32_t> loose_{kNoPage.value};  // stack linked through Page::next
-  PageCount managed_;                           // constant once sealed
+  ZoneCounters
+      counters_;  // the engine's under its lock; refusals by anybody; the others CachedZone's
+  alignas(kNoFalseSharing) LockedEngine engine_{counters_};
+  PageCount managed_;  // constant once sealed
   PageCount reserve_;
   Watermarks watermarks_{};
 };

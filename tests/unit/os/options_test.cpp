@@ -122,7 +122,7 @@ const Bad kBad[] = {
      "option \"depot\" with value \"268435457\"; expected a number of frames from 0 to 268435456"},
     {"cached=some",
      "option \"cached\" with value \"some\"; expected a number of frames from 0 to 268435456"},
-    {"merge=later", "option \"merge\" with value \"later\"; expected deferred or immediate"},
+    {"merge=later", "option \"merge\" with value \"later\"; expected deferred, immediate, skip or clusters"},
     {"lists=yes", "option \"lists\" with value \"yes\"; expected on or off"},
     {"lists=1", "option \"lists\" with value \"1\"; expected on or off"},
     {"free_order0=zone", "option \"free_order0\" with value \"zone\"; expected list or engine"},

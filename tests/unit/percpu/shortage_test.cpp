@@ -541,12 +541,23 @@ TEST(Shortage, AClusterThatAnotherCarriesFromTheDepotIsNotOverlooked) {
       }
     });
     std::this_thread::sleep_for(std::chrono::microseconds(200));
+    // A carrier that began before the shortage is under way: requests wait for it, once the one that did
+    // not see it has its answer.
+    ZoneCounters& counters = zone->zone().counters();
+    Atomic<std::uint32_t>& carriers = zone->lists().common_block().carriers;
+    carriers.fetch_add(1);
+    std::uint64_t before = 0;
+    std::uint64_t asked = 0;
+    do {
+      before = counters.refusals.get();
+      asked = counters.lock_acquisitions.get();
+      while (counters.lock_acquisitions.get() < asked + 20) {
+        std::this_thread::yield();
+      }
+    } while (counters.refusals.get() != before);
     // Somewhere in a request, in every second round behind its last look into the depot.
     zone->zone().lock_for_fork();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    // Decided under the lock, so these were decided before.
-    const std::uint64_t before = zone->zone().counters().refusals.get();
-    // What a carrier that began before the shortage leaves there.
     const ClusterId id = zone->depot().take_empty(0);
     ASSERT_NE(id, kNoCluster);
     PageIndex* frames = zone->depot().body(id).frames;
@@ -555,6 +566,7 @@ TEST(Shortage, AClusterThatAnotherCarriesFromTheDepotIsNotOverlooked) {
       pages.pop_back();
     }
     ASSERT_TRUE(zone->depot().give_full(id, 0));
+    carriers.fetch_sub(1);
     std::thread drainer([&] { EXPECT_EQ(zone->drain_all().code, Errc::ok); });
     while (zone->depot().full_clusters() != 0) {
       std::this_thread::yield();

@@ -19,7 +19,7 @@ using test::EngineRange;
 struct OpenZone : EngineRange {
   explicit OpenZone(std::uint64_t frames, std::uint64_t reserve = 0) : EngineRange(frames) {
     zone.open(PageCount{reserve});
-    zone.adopt(first(), PageCount{frames});
+    EXPECT_FALSE(zone.adopt(first(), PageCount{frames}).failed());
     zone.seal();
   }
   [[nodiscard]] std::string blocks() const { return test::blocks(first(), frames()); }
@@ -42,8 +42,8 @@ TEST(Zone, AdoptsSeveralPieces) {
   const EngineRange two(3);
   Zone zone;
   zone.open(PageCount{0});
-  zone.adopt(one.first(), PageCount{8});
-  zone.adopt(two.first(), PageCount{3});
+  ASSERT_FALSE(zone.adopt(one.first(), PageCount{8}).failed());
+  ASSERT_FALSE(zone.adopt(two.first(), PageCount{3}).failed());
   zone.seal();
   EXPECT_EQ(zone.managed(), PageCount{11});
   EXPECT_EQ(zone.audit(), 11U);
