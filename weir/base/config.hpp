@@ -40,6 +40,10 @@ inline constexpr std::uint32_t kDepotClustersMax = 8192;
 // A shortage stops the lists for at least so long: then exhaustion costs at most one fence in it.
 inline constexpr std::uint64_t kShortageNs = 1'000'000;
 
+// A search for a large block that failed is not repeated for kShortageNs, twice as long after each further
+// failure, up to 64 times as long (Linux skips as many compactions).
+inline constexpr std::uint32_t kMostSearchDoublings = 6;
+
 // How often a fork looks for slow paths that carry pages before it lets go of what it holds and tries
 // again; beyond the first 64 looks each gives the CPU away.
 inline constexpr std::uint32_t kForkPatience = 2000;

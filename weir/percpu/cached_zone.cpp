@@ -76,6 +76,7 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
     }
     const PageIndex page = refill(list);
     if (is_page(page)) {
+      watch_low();
       return page;
     }
   }
@@ -92,7 +93,81 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
     maybe_leave_shortage();
     return page;
   }
-  return alloc_in_shortage(order, rights);
+  return order.value == 0 ? alloc_in_shortage(order, rights) : alloc_merged(order, rights);
+}
+
+// A larger block that the engine does not have as it is.
+PageIndex CachedZone::alloc_merged(Order order, TakeRights rights) noexcept {
+  if (!depot_.empty()) {
+    {
+      const ThreadMark mark;
+      const LockGuard guard{shortage_lock_};
+      drain_depot();
+    }
+    const PageIndex page = zone_.take(order, rights.reserve);
+    if (is_page(page)) {
+      return page;
+    }
+  }
+  if (search_deferred(order)) {
+    zone_.counters().deferred.add_shared(1);
+    zone_.counters().refusals.add_shared(1);
+    return kNoPage;
+  }
+  const PageIndex page = alloc_in_shortage(order, rights);
+  defer_search(order, is_page(page));
+  return page;
+}
+
+// Whether a complete search for a block of this size would hardly find one now: it did not lately, and the
+// engine has not been given as many frames since. Every failure in a row doubles what "lately" means.
+bool CachedZone::search_deferred(Order order) const noexcept {
+  if (order.value < failed_order_.load(memory_order_relaxed) ||
+      zone_.counters().given.get() - failed_given_.load(memory_order_relaxed) >= frames_in(order)) {
+    return false;
+  }
+  const std::uint32_t doublings =
+      std::min(failures_.load(memory_order_relaxed), kMostSearchDoublings);
+  return system_clock().now_ns() - failed_at_.load(memory_order_relaxed) < kShortageNs << doublings;
+}
+
+void CachedZone::defer_search(Order order, bool found) noexcept {
+  const std::uint32_t failed = failed_order_.load(memory_order_relaxed);
+  if (found) {
+    if (order.value >= failed) {
+      failed_order_.store(kOrderCount, memory_order_relaxed);
+    }
+    return;
+  }
+  failures_.store(order.value >= failed ? failures_.load(memory_order_relaxed) + 1 : 0,
+                  memory_order_relaxed);
+  failed_given_.store(zone_.counters().given.get(), memory_order_relaxed);
+  failed_at_.store(system_clock().now_ns(), memory_order_relaxed);
+  failed_order_.store(std::min(order.value, failed), memory_order_relaxed);
+}
+
+// After frames left engine or depot: when few are left there, what waits is merged.
+void CachedZone::watch_low() noexcept {
+  if (depot_.capacity() == 0 || below_low_.load(memory_order_relaxed) || free_pages() >= low_ ||
+      thread_is_marked() || below_low_.exchange(true, memory_order_relaxed)) [[likely]] {
+    return;
+  }
+  zone_.counters().low_crossings.add_shared(1);
+  const ThreadMark mark;
+  const LockGuard guard{shortage_lock_};
+  drain_depot();
+}
+
+// Whether a cluster that comes back goes to the engine now.
+bool CachedZone::merge_at_once() noexcept {
+  if (!below_low_.load(memory_order_relaxed)) [[likely]] {
+    return false;
+  }
+  if (free_pages() <= high_) {
+    return true;
+  }
+  below_low_.store(false, memory_order_relaxed);
+  return false;
 }
 
 PageIndex CachedZone::refill(unsigned list) noexcept {
@@ -217,7 +292,7 @@ void CachedZone::free_slow(PageIndex page, Order order) noexcept {
 
 // A whole cluster: to the depot, else to the engine.
 void CachedZone::put_full(ClusterId id, std::uint32_t shard, bool nested) noexcept {
-  if (depot_.give_full(id, shard)) {
+  if (!merge_at_once() && depot_.give_full(id, shard)) {
     lists_.counted_block_here().counters.clusters_given.add_shared(1);
     return;
   }
@@ -367,6 +442,7 @@ Error CachedZone::drain(CpuId cpu) noexcept {
   const ThreadMark mark;
   const LockGuard guard{shortage_lock_};
   zone_.counters().drains.add(1);
+  failed_order_.store(kOrderCount, memory_order_relaxed);
   if (in_shortage() || !lists_.is_started(cpu)) {
     return kOk;
   }
@@ -388,6 +464,7 @@ Error CachedZone::drain_all() noexcept {
   const ThreadMark mark;
   const LockGuard guard{shortage_lock_};
   zone_.counters().drains.add(1);
+  failed_order_.store(kOrderCount, memory_order_relaxed);
   if (!in_shortage()) {
     if (const Error error = lists_.stop_all(); error.failed()) {
       return error;

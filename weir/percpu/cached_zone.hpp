@@ -10,13 +10,19 @@
 // engine is asked when the depot is empty, and given to when it is full. So a steady flow from one CPU
 // to another passes the depot and never the zone's lock.
 //
+// The depot is merging put off, and it is put off only while there is enough: when engine and depot have
+// fewer frames free than the low watermark, the depot is merged, and what lists give up goes to the engine
+// until more than the high watermark are free again. A request for a larger block that the engine cannot
+// serve merges the depot before anything else is stopped.
+//
 // Shortage. "Refused" means that no suitable block was free anywhere. Looking into one list after
 // another cannot show that, because pages move meanwhile. So a request that finds nothing stops all
 // lists with one fence, takes what is in them and in the depot into the engine and leaves them
 // stopped: every later free reaches the engine, where it is found under one lock. Slow paths that may
 // carry pages are counted, each on the CPU where it began; a refusal waits until none is under way.
 // Lists start again when enough is free and nobody waits, a millisecond later at the earliest: so
-// exhaustion costs at most a fence each millisecond.
+// exhaustion costs at most a fence each millisecond. A larger block that a complete search did not find is
+// not searched for again for a while, longer each time (defer_search): lists would stand still for it.
 #pragma once
 
 #include <algorithm>
@@ -191,6 +197,11 @@ class CachedZone {
   template <class Ask>
   void ask_until_quiet(Ask&& ask) noexcept;
   PageIndex alloc_in_shortage(Order order, TakeRights rights) noexcept;
+  PageIndex alloc_merged(Order order, TakeRights rights) noexcept;
+  [[nodiscard]] bool search_deferred(Order order) const noexcept;
+  void defer_search(Order order, bool found) noexcept;
+  void watch_low() noexcept;
+  [[nodiscard]] bool merge_at_once() noexcept;
   WEIR_COLD std::size_t alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept;
   WEIR_COLD void free_bulk_slow(Page* const* pages, std::size_t n) noexcept;
   std::uint32_t take_cluster(Page** out, TakeRights rights) noexcept;
@@ -228,6 +239,18 @@ class CachedZone {
   std::uint16_t id_ = 0;
   FreeOrder0 free_order0_ = FreeOrder0::list;
   Atomic<std::uint64_t> leave_above_{0};  // frames free in the engine that end a shortage
+
+  // Free frames, in engine and depot, below which clusters merge at once, and above which they wait
+  // again; constant while open. And which of both it is.
+  std::uint64_t low_ = 0;
+  std::uint64_t high_ = 0;
+  Atomic<bool> below_low_{false};
+  // The smallest order that a complete search did not find, and when, how often in a row, and how much
+  // the engine had been given by then: hints, each by itself.
+  Atomic<std::uint32_t> failed_order_{kOrderCount};
+  Atomic<std::uint32_t> failures_{0};
+  Atomic<std::uint64_t> failed_at_{0};     // ns
+  Atomic<std::uint64_t> failed_given_{0};  // frames
 
   CacheLimits limits_;  // constant while open
   Depot depot_;

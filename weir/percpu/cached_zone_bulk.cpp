@@ -61,6 +61,7 @@ std::size_t CachedZone::alloc_bulk_slow(Page** out, std::size_t n, TakeRights ri
     }
     got += taken;
   }
+  watch_low();
   return got;
 }
 

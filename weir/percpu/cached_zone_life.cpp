@@ -89,6 +89,11 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   leave_above_.store(options.reserve.value + std::min(zone_.watermarks().low.value,
                                                       (managed.value - options.reserve.value) / 8),
                      memory_order_relaxed);
+  // Where the whole zone is hardly more than the watermarks, parts of it stand for them.
+  low_ = std::min(zone_.watermarks().low.value, managed.value / 8);
+  high_ = std::min(zone_.watermarks().high.value, managed.value / 6);
+  below_low_.store(false, memory_order_relaxed);
+  failed_order_.store(kOrderCount, memory_order_relaxed);
   waiters_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
   detached_.store(false, memory_order_relaxed);
