@@ -167,22 +167,30 @@ auto BasicBitmapEngine<AtomicT>::find_hinted(Order order, unsigned bucket,
     };
     const std::uint32_t start = range->blocks / kCpuSlots * (cpu % kCpuSlots);
     std::uint32_t looks = 0;
-    for (const auto& [begin, end] : {std::pair{start, range->blocks}, std::pair{0U, start}}) {
-      for (std::uint32_t at = next(begin); at < end && looks < kLooksInBucket;) {
-        const Block block{range, at};
-        const Block neighbour{range, at ^ 1};
-        if (block.entry().bucket() != bucket) {
-          forget(block, bucket);
-          at = next(begin);
-        } else if (order == kMaxOrder && neighbour.entry().bucket() != bucket) {
-          forget(neighbour, bucket);
-          at = next(begin);
-        } else if (suits(block, order)) {
-          return block;
-        } else {
-          ++looks;
-          at = next(at + 1);
+    std::uint32_t from = start;
+    std::uint32_t end = range->blocks;
+    while (looks < kLooksInBucket) {
+      const std::uint32_t at = next(from);
+      if (at >= end) {
+        if (start == 0 || end == start) {
+          break;
         }
+        // Once round: what lies before the start.
+        from = 0;
+        end = start;
+        continue;
+      }
+      const Block block{range, at};
+      const Block neighbour{range, at ^ 1};
+      if (block.entry().bucket() != bucket) {
+        forget(block, bucket);
+      } else if (order == kMaxOrder && neighbour.entry().bucket() != bucket) {
+        forget(neighbour, bucket);
+      } else if (suits(block, order)) {
+        return block;
+      } else {
+        ++looks;
+        from = at + 1;
       }
     }
   }

@@ -44,18 +44,19 @@ class BasicBlockIndex {
     }
   }
 
+  // Sequentially consistent, as the changes of entries: one side changes an entry and looks at the hint,
+  // the other changes the hint and looks at the entry, so at least one of them sees what the other did.
+
   // Does not write when the hint is there already.
   void set(unsigned bucket, std::uint32_t block) noexcept {
     const std::uint64_t bit = std::uint64_t{1} << (block % 64);
     Word& word = word_of(bucket, block / 64);
-    // Sequentially consistent, as all here that makes or unmakes a hint: a change of an entry and a look
-    // at the hint on one side, a change of the hint and a look at the entry on the other; one sees the other.
-    // pairs: BasicBitmapEngine::forget
+    // pairs: clear(), before the second look of BasicBitmapEngine::forget
     if ((word.load(memory_order_seq_cst) & bit) != 0) {
       return;
     }
-    if (word.fetch_or(bit, memory_order_seq_cst) ==
-        0) {  // pairs: clear(), BasicBitmapEngine::forget
+    const std::uint64_t before = word.fetch_or(bit, memory_order_seq_cst);  // pairs: clear()
+    if (before == 0) {
       set_summary(bucket, block / 64);
     }
   }
@@ -63,14 +64,14 @@ class BasicBlockIndex {
     const std::uint64_t bit = std::uint64_t{1} << (block % 64);
     const std::uint32_t at = block / 64;
     Word& word = word_of(bucket, at);
-    // pairs: set()
-    if ((word.fetch_and(~bit, memory_order_seq_cst) & ~bit) != 0) {
+    const std::uint64_t before = word.fetch_and(~bit, memory_order_seq_cst);  // pairs: set()
+    if ((before & ~bit) != 0) {
       return;
     }
     const std::uint64_t summary_bit = std::uint64_t{1} << (at % 64);
-    summary_of(bucket, at / 64)
-        .fetch_and(~summary_bit, memory_order_seq_cst);  // pairs: set_summary()
-    if (word.load(memory_order_seq_cst) != 0) {          // pairs: set()
+    // pairs: set_summary(), set()
+    summary_of(bucket, at / 64).fetch_and(~summary_bit, memory_order_seq_cst);
+    if (word.load(memory_order_seq_cst) != 0) {
       set_summary(bucket, at);
     }
   }

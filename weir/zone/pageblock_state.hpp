@@ -28,9 +28,9 @@ inline constexpr std::uint32_t kBitWords = kPageblockFrames / kBitWordFrames;
 static_assert(kBitWords == 8);                         // one cache line of bits a pageblock
 inline constexpr unsigned kWordOrder = kBitWordShift;  // the largest order inside one word
 
-// Pageblocks are told apart by how many of their frames are free. The index has a bucket for each 32
+// Pageblocks are told apart by how many of their frames are free. The index has a bucket for each 64
 // counts, fullest first, and one for the wholly free; some pageblocks are in none.
-inline constexpr unsigned kBucketShift = 5;
+inline constexpr unsigned kBucketShift = 6;
 inline constexpr unsigned kPartialBuckets = kPageblockFrames >> kBucketShift;
 inline constexpr unsigned kFreeBucket = kPartialBuckets;
 inline constexpr unsigned kBuckets = kFreeBucket + 1;

@@ -421,7 +421,7 @@ void leave_free(Bitmap& bitmap, const std::vector<std::uint32_t>& counts) {
 
 TEST(BitmapEngine, SingleFramesComeOutOfTheFullestPageblock) {
   Bitmap bitmap(8 * kPageblockFrames);
-  const std::vector<std::uint32_t> free{300, 512, 40, 0, 511, 7, 512, 200};
+  const std::vector<std::uint32_t> free{300, 512, 100, 0, 511, 7, 512, 200};
   leave_free(bitmap, free);
   std::vector<std::uint64_t> visited;
   for (std::uint64_t at = bitmap.take(0); at != UINT64_MAX; at = bitmap.take(0)) {
