@@ -44,8 +44,7 @@ struct Piece {
   unsigned order;
 };
 
-// Two pageblocks with these free pieces; what each thread holds from the start; whether CPU 0 has
-// reserved a pageblock before.
+// Two pageblocks with these free pieces, and what each thread holds from the start.
 struct Shape {
   std::vector<Piece> free;
   std::vector<std::vector<Piece>> held{};
