@@ -18,6 +18,8 @@
 #include "lab/contenders/malloc_buffers.hpp"
 #include "lab/contenders/page_trace.hpp"
 #include "lab/contenders/weir_buffers.hpp"
+#include "lab/contenders/zone_engines.hpp"
+#include "lab/experiments/engines.hpp"
 #include "lab/experiments/trials.hpp"
 
 namespace weir::lab {
@@ -113,6 +115,30 @@ Contender floor_contender(std::string name, std::string about, std::shared_ptr<P
           }};
 }
 
+// Engines know frames by their numbers, no buffers; outside their experiment they move single ones.
+template <class E>
+Contender engine_contender(std::string name, std::string about) {
+  return {std::move(name), std::move(about), "", Side::weir,
+          [](const TrialSetup& setup) -> TrialOrProblem {
+            try {
+              return {std::make_unique<EngineTrial<E>>(engine_case(setup.case_name)), ""};
+            } catch (const std::exception& error) {
+              return {nullptr, error.what()};
+            }
+          }};
+}
+
+void add_engines(std::vector<Contender>& all) {
+  all.push_back(engine_contender<BitmapFrames>(
+      "weir.bitmap", "the engine without a lock: bits and counts by compare-and-swap"));
+  all.push_back(engine_contender<LockedBuddyFrames>(
+      "weir.buddy", "the buddy engine under a lock that nobody else takes"));
+  all.push_back({"floor.cmpxchg", "one compare-and-swap on a line of this CPU", "", Side::floor,
+                 [](const TrialSetup&) -> TrialOrProblem {
+                   return {std::make_unique<CompareAndSwapTrial>(), ""};
+                 }});
+}
+
 void add_floors(std::vector<Contender>& all, const std::shared_ptr<PageTrace>& trace) {
   Contender rseq{
       "floor.rseq", "a bare array for each CPU, by restartable sequences", "", Side::floor, {}};
@@ -186,6 +212,7 @@ std::vector<Contender> find_contenders(const Options& weir_options) {
     all.push_back(std::move(contender));
   }
   add_floors(all, trace);
+  add_engines(all);
   return all;
 }
 

@@ -14,6 +14,7 @@ namespace weir::lab {
 [[nodiscard]] Experiment pairs_experiment();
 [[nodiscard]] Experiment bulk_experiment();
 [[nodiscard]] Experiment cross_cpu_experiment();
+[[nodiscard]] Experiment engines_experiment();
 
 // In the order of `weir lab list`; live as long as the program.
 [[nodiscard]] std::span<const Experiment> experiments();

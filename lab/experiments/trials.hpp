@@ -29,6 +29,8 @@ TrialOrProblem make_trial(const TrialSetup& setup, std::shared_ptr<B> buffers) {
         return {std::make_unique<ForwardTrial<B>>(std::move(buffers), *setup.capture), ""};
       }
       break;
+    case Workload::engines:
+      break;
   }
   return {nullptr, "it takes no part in this experiment"};
 }

@@ -91,6 +91,7 @@ CaseResult run_case(const Experiment& experiment, const std::string& case_name,
   TrialSetup case_setup = setup;
   if (const Case* one_case = find_case(experiment, case_name); one_case != nullptr) {
     case_setup.batch = one_case->batch;
+    case_setup.case_name = one_case->name;
   }
   std::vector<Entrant> entrants = set_up(contenders, case_setup, result);
   if (!result.fault.empty() || entrants.empty()) {

@@ -377,6 +377,14 @@ class ModelAtomic {
     Explorer::step();
     return std::exchange(value_, static_cast<T>(value_ - value));
   }
+  T fetch_or(T value, std::memory_order = memory_order_seq_cst) {
+    Explorer::step();
+    return std::exchange(value_, static_cast<T>(value_ | value));
+  }
+  T fetch_and(T value, std::memory_order = memory_order_seq_cst) {
+    Explorer::step();
+    return std::exchange(value_, static_cast<T>(value_ & value));
+  }
   // Never fails without a reason: that would only take one more round.
   bool compare_exchange_weak(T& expected, T desired, std::memory_order = memory_order_seq_cst,
                              std::memory_order = memory_order_seq_cst) {

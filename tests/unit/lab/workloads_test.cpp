@@ -203,6 +203,8 @@ std::string name_of(const testing::TestParamInfo<Workload>& one) {
       return "Bulk";
     case Workload::cross_cpu:
       return "CrossCpu";
+    case Workload::engines:
+      return "Engines";
     case Workload::forward:
       break;
   }

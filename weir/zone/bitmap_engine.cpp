@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#include "weir/zone/bitmap_engine.hpp"
+
+#include "weir/zone/bitmap_engine_give.hpp"
+#include "weir/zone/bitmap_engine_life.hpp"
+#include "weir/zone/bitmap_engine_take.hpp"
+
+namespace weir {
+
+template class BasicBitmapEngine<Atomic>;
+
+}  // namespace weir

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+// zone/bitmap_engine.hpp — finds and takes back frames without a lock: a bit a frame, a count a
+// pageblock, a count for all. Owns order and flag of descriptors of blocks above order 0 and touches no
+// other descriptor, nor any frame. Calls os/memory in adopt() and the destructor only. Never waits.
+//
+//   counts of the zone    free | claimed                                   one word
+//   entry of a pageblock  free frames, whole, reserved                     16 bits, a pair is one word
+//   bits of a pageblock   512, set = free                                  one cache line
+//   index of a range      pageblocks by how full they are                  hints
+//   slot of a CPU         the pageblock it has reserved, the word it took from last
+//
+//   take   claims from the zone's count, then from a pageblock's, then clears bits
+//   give   sets bits, then adds to the pageblock's count, then to the zone's
+//
+// So a count never says more than is there: whoever has claimed single frames finds them, at the latest
+// when all who were faster have found theirs. Orders 0 to 6 are an aligned run inside a word, 7 and 8
+// are whole words; orders 9 and 10 change the entries alone and leave the bits set.
+//
+// Single frames come out of the pageblock that the CPU has reserved, then out of the fullest one: so the
+// emptier ones have time to become wholly free, and those are used last.
+//
+// E1: at rest, a pageblock's count is the number of its bits; a whole one has count 0 and every bit
+// E2: at rest, the counts of all pageblocks add up to free + claimed
+// E3: at rest, a pageblock that is in a bucket has a hint in that bucket's part of the index
+// E4: at rest, a reserved pageblock is named by a slot
+// E5: bits beyond the ends of a range are never set
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "weir/base/atomic.hpp"
+#include "weir/base/config.hpp"
+#include "weir/base/hot.hpp"
+#include "weir/base/result.hpp"
+#include "weir/base/types.hpp"
+#include "weir/os/memory.hpp"
+#include "weir/zone/block_index.hpp"
+#include "weir/zone/frame.hpp"
+#include "weir/zone/pageblock_state.hpp"
+
+namespace weir {
+
+// AtomicT is Atomic everywhere but in a test that runs this code step by step. The bodies stand in
+// bitmap_engine_{take,give,life}.hpp and are compiled once, in bitmap_engine.cpp.
+template <template <class> class AtomicT>
+class BasicBitmapEngine {
+ public:
+  static constexpr std::uint32_t kCpuSlots = 64;
+
+  BasicBitmapEngine() = default;
+  ~BasicBitmapEngine();
+  BasicBitmapEngine(const BasicBitmapEngine&) = delete;
+  BasicBitmapEngine& operator=(const BasicBitmapEngine&) = delete;
+
+  // Not thread-safe, before use; several calls make several ranges. Makes frames free whose descriptors
+  // the frame table has initialised; from here on they say kTaken, order 0, sole owner, free or not. No
+  // two ranges share a block of the largest order. Undone whole on failure.
+  Error adopt(PageIndex first, PageCount frames, Memory& memory = system_memory()) noexcept;
+
+  // From here on: any thread, lock-free, async-signal-safe, without a system call. `cpu`: any number,
+  // best that of the CPU; those that agree modulo kCpuSlots share a slot.
+
+  // Sets n single frames aside for the caller. False, and nothing done, when fewer than n + leave are free.
+  [[nodiscard]] bool claim(std::uint64_t n, std::uint64_t leave) noexcept;
+  void unclaim(std::uint64_t n) noexcept;
+  // n single frames of a claim, n <= 64.
+  void take_claimed(PageIndex* out, std::uint32_t n, std::uint32_t cpu) noexcept;
+
+  // A block, or kNoPage: fewer than its frames + leave are free, or there is no such block.
+  [[nodiscard]] PageIndex take(Order order, std::uint64_t leave, std::uint32_t cpu) noexcept;
+  // n blocks or as many as were found; 0 when fewer than n << order + leave frames are free.
+  std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n, std::uint64_t leave,
+                          std::uint32_t cpu) noexcept;
+
+  // Reports, before anything is changed, a frame that is free, a tail, or a wrong order. The inside of a
+  // taken block of order 1 to 8 given as a single frame is not seen: no descriptor is asked.
+  void give(PageIndex page, Order order) noexcept;
+  // n << order <= 64 frames, in any order: one change a word, one a pageblock, one of the zone.
+  void give_many(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
+
+  // Free and not claimed; exact at rest.
+  [[nodiscard]] std::uint64_t free_pages() const noexcept;
+  [[nodiscard]] std::uint64_t claimed_pages() const noexcept;
+  // Free blocks as a buddy allocator would hold the same free frames; looks at every pageblock.
+  [[nodiscard]] std::uint64_t free_blocks(Order order) const noexcept;
+  [[nodiscard]] bool is_free(PageIndex page) const noexcept;
+  // Of the pageblock that this frame is in.
+  [[nodiscard]] std::uint32_t free_in_pageblock(PageIndex page) const noexcept;
+
+  // At rest. Recounts everything, aborts through WEIR_CHECK on a broken invariant. Returns the frames
+  // that are here, claimed ones included.
+  std::uint64_t audit() const noexcept;
+  // In a forked child with one thread: counts, hints and slots anew from bits and flags, claims forgotten.
+  // What was on its way between two of them belongs to nobody.
+  void recover_in_child() noexcept;
+
+  // Memory that stands beside the frames, this object included.
+  [[nodiscard]] Bytes metadata() const noexcept;
+
+ private:
+  using Index = BasicBlockIndex<AtomicT>;
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  // How many pageblocks of a bucket are looked at for a run before emptier ones are.
+  static constexpr std::uint32_t kLooksInBucket = 8;
+
+  struct alignas(kCacheLine) Line {
+    AtomicT<std::uint64_t> words[kBitWords];
+  };
+  // In the first bytes of its own memory; constant after adopt() but for what it points at.
+  struct Range {
+    std::uint32_t first = 0;  // the first frame
+    std::uint32_t frames = 0;
+    std::uint32_t base = 0;    // first, rounded down to a block of the largest order
+    std::uint32_t blocks = 0;  // pageblocks from base on, an even number
+    Line* lines = nullptr;
+    AtomicT<std::uint32_t>* pairs = nullptr;
+    Index index;
+    Range* next = nullptr;
+    Bytes memory_size;
+    Memory* memory = nullptr;
+
+    [[nodiscard]] bool has(PageIndex page) const noexcept { return page.value - first < frames; }
+  };
+  // A pageblock: its range and its number there.
+  struct Block {
+    Range* range = nullptr;
+    std::uint32_t number = 0;
+
+    [[nodiscard]] explicit operator bool() const noexcept { return range != nullptr; }
+    [[nodiscard]] AtomicT<std::uint32_t>& pair() const noexcept { return range->pairs[number / 2]; }
+    [[nodiscard]] unsigned half() const noexcept { return number % 2; }
+    [[nodiscard]] BlockEntry entry() const noexcept {
+      return EntryPair{pair().load(memory_order_relaxed)}.at(half());
+    }
+    [[nodiscard]] Line& line() const noexcept { return range->lines[number]; }
+    [[nodiscard]] PageIndex first() const noexcept {
+      return {range->base + number * kPageblockFrames};
+    }
+  };
+  // Hints, written by the threads that pass this CPU number. A block is known by first frame / 512.
+  struct alignas(kNoFalseSharing) Slot {
+    AtomicT<std::uint32_t> reserved{kNone};  // the pageblock single frames come from
+    AtomicT<std::uint32_t> word{0};          // the word of it that had some last
+    AtomicT<std::uint32_t> runs{kNone};      // the pageblock that had a run of several last
+  };
+  struct alignas(kNoFalseSharing) Counts {
+    AtomicT<std::uint64_t> word{0};
+  };
+
+  [[nodiscard]] Range* range_of(PageIndex page) const noexcept {
+    Range* range = ranges_;
+    while (range != nullptr && !range->has(page)) {
+      range = range->next;
+    }
+    return range;
+  }
+  [[nodiscard]] static Block block_in(Range* range, PageIndex page) noexcept {
+    return {range, (page.value - range->base) / kPageblockFrames};
+  }
+  // By the number in a slot; empty for kNone.
+  [[nodiscard]] Block block_named(std::uint32_t name) const noexcept;
+  [[nodiscard]] static std::uint32_t name_of(Block block) noexcept {
+    return block.first().value / kPageblockFrames;
+  }
+  [[nodiscard]] Slot& slot_of(std::uint32_t cpu) noexcept { return slots_[cpu % kCpuSlots]; }
+
+  // bitmap_engine_take.hpp
+  [[nodiscard]] bool take_counts(std::uint64_t n, std::uint64_t leave) noexcept;
+  std::uint32_t take_found(Block found, Order order, PageIndex* out, std::uint32_t n,
+                           std::uint32_t cpu) noexcept;
+  [[nodiscard]] Block find(Order order, std::uint32_t cpu) noexcept;
+  [[nodiscard]] Block find_hinted(Order order, unsigned bucket, std::uint32_t cpu) noexcept;
+  [[nodiscard]] Block scan(Order order) const noexcept;
+  [[nodiscard]] static bool suits(Block block, Order order) noexcept;
+  [[nodiscard]] static std::uint32_t runs_in(Block block, Order order, std::uint32_t most) noexcept;
+  std::uint32_t try_take(Block block, Order order, PageIndex* out, std::uint32_t n,
+                         std::uint32_t cpu) noexcept;
+  std::uint32_t take_singles(Block block, PageIndex* out, std::uint32_t n, Slot& slot) noexcept;
+  std::uint32_t take_runs(Block block, Order order, PageIndex* out, std::uint32_t n) noexcept;
+  [[nodiscard]] PageIndex take_words(Block block, Order order) noexcept;
+  [[nodiscard]] bool take_whole(Block block, Order order) noexcept;
+  void keep(Slot& slot, Block block) noexcept;
+  static void mark_taken(PageIndex page, Order order) noexcept;
+
+  // bitmap_engine_give.hpp
+  struct Sheaf;
+  [[nodiscard]] Range* range_or_report(PageIndex page) const noexcept;
+  static void check_order(Block block, PageIndex page, Order order) noexcept;
+  static void check_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
+  static void report_if_free(PageIndex first, std::uint64_t bits) noexcept;
+  static void mark_given(PageIndex page) noexcept;
+  void set_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
+  void give_counts(std::uint64_t n) noexcept;
+  void give_whole(Block block, Order order) noexcept;
+  void give_scattered(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
+
+  // Applies a change of a pageblock's entry and moves its hint. The entry before it, or nothing when
+  // the change is refused.
+  template <class Change>
+  std::optional<BlockEntry> update(Block block, Change change) noexcept;
+  void move_hint(Block block, BlockEntry before, BlockEntry after) noexcept;
+  void forget(Block block, unsigned bucket) noexcept;
+  void add_count(Block block, std::uint32_t n) noexcept;
+
+  // bitmap_engine_life.hpp
+  void fill(Range& range) noexcept;
+  [[nodiscard]] static std::uint64_t bits_of(Block block, std::uint32_t word) noexcept;
+  static std::uint32_t read_bits(Block block, std::uint64_t (&words)[kBitWords]) noexcept;
+
+  template <class Look>
+  void for_each_block(Look look) const {
+    for (Range* range = ranges_; range != nullptr; range = range->next) {
+      for (std::uint32_t number = 0; number < range->blocks; ++number) {
+        look(Block{range, number});
+      }
+    }
+  }
+
+  Range* ranges_ = nullptr;  // constant after adopt()
+  Counts counts_;
+  Slot slots_[kCpuSlots];
+};
+
+using BitmapEngine = BasicBitmapEngine<Atomic>;
+extern template class BasicBitmapEngine<Atomic>;
+
+}  // namespace weir

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: MIT
+// zone/bitmap_engine_take.hpp — how BasicBitmapEngine finds and takes. Included by bitmap_engine.cpp and
+// by the test that runs these bodies step by step.
+//
+// Every take is the same three steps: claim from the zone's count; find() a pageblock, by loads alone;
+// try_take() from it, which may come too late and says how many blocks it got. Then find again.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "weir/zone/bitmap_engine.hpp"
+#include "weir/zone/frame_table.hpp"
+
+namespace weir {
+
+// ---- the zone's count ----------------------------------------------------------------------------
+
+template <template <class> class AtomicT>
+bool BasicBitmapEngine<AtomicT>::take_counts(std::uint64_t n, std::uint64_t leave) noexcept {
+  ZoneCounts seen{counts_.word.load(memory_order_relaxed)};
+  for (;;) {
+    const std::optional<ZoneCounts> left = seen.take(n, leave);
+    if (!left) {
+      return false;
+    }
+    // pairs: give() release: the counts of pageblocks that this one sums are seen
+    if (counts_.word.compare_exchange_weak(seen.word, left->word, memory_order_acquire,
+                                           memory_order_relaxed)) {
+      return true;
+    }
+  }
+}
+
+template <template <class> class AtomicT>
+bool BasicBitmapEngine<AtomicT>::claim(std::uint64_t n, std::uint64_t leave) noexcept {
+  ZoneCounts seen{counts_.word.load(memory_order_relaxed)};
+  for (;;) {
+    const std::optional<ZoneCounts> left = seen.claim(n, leave);
+    if (!left) {
+      return false;
+    }
+    // pairs: give() release
+    if (counts_.word.compare_exchange_weak(seen.word, left->word, memory_order_acquire,
+                                           memory_order_relaxed)) {
+      return true;
+    }
+  }
+}
+
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::unclaim(std::uint64_t n) noexcept {
+  // pairs: take_counts(), claim() acquire
+  counts_.word.fetch_add(ZoneCounts::unclaim(n), memory_order_release);
+}
+
+// ---- takes ---------------------------------------------------------------------------------------
+
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::take_claimed(PageIndex* out, std::uint32_t n,
+                                              std::uint32_t cpu) noexcept {
+  static_cast<void>(take_found({}, Order{0}, out, n, cpu));
+  counts_.word.fetch_sub(n * ZoneCounts::kOneClaimed, memory_order_relaxed);
+}
+
+template <template <class> class AtomicT>
+PageIndex BasicBitmapEngine<AtomicT>::take(Order order, std::uint64_t leave,
+                                           std::uint32_t cpu) noexcept {
+  PageIndex page;
+  return take_many(order, &page, 1, leave, cpu) == 1 ? page : kNoPage;
+}
+
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::take_many(Order order, PageIndex* out, std::uint32_t n,
+                                                    std::uint64_t leave,
+                                                    std::uint32_t cpu) noexcept {
+  Block found;
+  if (order.value > 0) {
+    // Looks before it claims: a request for a block that is not there must not make others go without
+    // frames meanwhile.
+    found = find(order, cpu);
+    if (!found) {
+      return 0;
+    }
+  }
+  const std::uint64_t frames = std::uint64_t{n} << order.value;
+  if (!take_counts(frames, leave)) {
+    return 0;
+  }
+  const std::uint32_t got = take_found(found, order, out, n, cpu);
+  if (got < n) {
+    // pairs: take_counts(), claim() acquire
+    counts_.word.fetch_add(std::uint64_t{n - got} << order.value, memory_order_release);
+  }
+  return got;
+}
+
+// The frames are claimed. `found`: where to begin, if it is known. Of single frames always all n: each
+// time a look round finds none, others have taken some or put some elsewhere.
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::take_found(Block found, Order order, PageIndex* out,
+                                                     std::uint32_t n, std::uint32_t cpu) noexcept {
+  std::uint32_t got = 0;
+  while (got < n) {
+    if (!found) {
+      found = find(order, cpu);
+    }
+    if (found) {
+      got += try_take(found, order, out + got, n - got, cpu);
+      found = {};
+    } else if (order.value > 0) {
+      break;
+    }
+  }
+  return got;
+}
+
+// ---- finding -------------------------------------------------------------------------------------
+
+template <template <class> class AtomicT>
+auto BasicBitmapEngine<AtomicT>::block_named(std::uint32_t name) const noexcept -> Block {
+  const std::uint32_t base = name * kPageblockFrames;
+  for (Range* range = ranges_; name != kNone && range != nullptr; range = range->next) {
+    const std::uint32_t number = (base - range->base) / kPageblockFrames;
+    if (number < range->blocks) {
+      return {range, number};
+    }
+  }
+  return {};
+}
+
+template <template <class> class AtomicT>
+auto BasicBitmapEngine<AtomicT>::find(Order order, std::uint32_t cpu) noexcept -> Block {
+  const Slot& slot = slot_of(cpu);
+  unsigned bucket = kFreeBucket;
+  if (order < kPageblockOrder) {
+    if (order.value > 0) {
+      const Block last = block_named(slot.runs.load(memory_order_relaxed));
+      if (last && suits(last, order)) {
+        return last;
+      }
+    }
+    const Block own = block_named(slot.reserved.load(memory_order_relaxed));
+    if (own && own.entry().reserved() && suits(own, order)) {
+      return own;
+    }
+    bucket = BlockEntry::of(frames_in(order)).bucket();
+  }
+  for (; bucket < kBuckets; ++bucket) {
+    if (const Block block = find_hinted(order, bucket, cpu)) {
+      return block;
+    }
+  }
+  return scan(order);
+}
+
+// Each CPU begins at a place of its own, so that the first pageblocks of all are not neighbours.
+template <template <class> class AtomicT>
+auto BasicBitmapEngine<AtomicT>::find_hinted(Order order, unsigned bucket,
+                                             std::uint32_t cpu) noexcept -> Block {
+  for (Range* range = ranges_; range != nullptr; range = range->next) {
+    const auto next = [&](std::uint32_t from) {
+      return order == kMaxOrder      ? range->index.next_pair(bucket, from)
+             : bucket == kFreeBucket ? range->index.next_unpaired(bucket, from)
+                                     : range->index.next(bucket, from);
+    };
+    const std::uint32_t start = range->blocks / kCpuSlots * (cpu % kCpuSlots);
+    std::uint32_t looks = 0;
+    std::uint32_t from = start;
+    std::uint32_t end = range->blocks;
+    while (looks < kLooksInBucket) {
+      const std::uint32_t at = next(from);
+      if (at >= end) {
+        if (start == 0 || end == start) {
+          break;
+        }
+        // Once round: what lies before the start.
+        from = 0;
+        end = start;
+        continue;
+      }
+      const Block block{range, at};
+      const Block neighbour{range, at ^ 1};
+      if (block.entry().bucket() != bucket) {
+        forget(block, bucket);
+      } else if (order == kMaxOrder && neighbour.entry().bucket() != bucket) {
+        forget(neighbour, bucket);
+      } else if (suits(block, order)) {
+        return block;
+      } else {
+        ++looks;
+        from = at + 1;
+      }
+    }
+  }
+  return {};
+}
+
+// All entries: finds what the hints do not tell, what others have reserved, and that there is nothing.
+template <template <class> class AtomicT>
+auto BasicBitmapEngine<AtomicT>::scan(Order order) const noexcept -> Block {
+  for (Range* range = ranges_; range != nullptr; range = range->next) {
+    for (std::uint32_t number = 0; number < range->blocks; number += 2) {
+      if (EntryPair{range->pairs[number / 2].load(memory_order_relaxed)}.empty()) {
+        continue;
+      }
+      for (const Block block : {Block{range, number}, Block{range, number + 1}}) {
+        if (suits(block, order)) {
+          return block;
+        }
+      }
+    }
+  }
+  return {};
+}
+
+template <template <class> class AtomicT>
+bool BasicBitmapEngine<AtomicT>::suits(Block block, Order order) noexcept {
+  const std::uint32_t count = block.entry().count();
+  if (order.value == 0) {
+    return count != 0;
+  }
+  if (order < kPageblockOrder) {
+    return count >= frames_in(order) && runs_in(block, order, 1) != 0;
+  }
+  if (order == kPageblockOrder) {
+    return count == kPageblockFrames;
+  }
+  return block.half() == 0 && EntryPair{block.pair().load(memory_order_relaxed)}.take_whole();
+}
+
+// Free blocks of orders 1 to 8, counted up to `most`.
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::runs_in(Block block, Order order,
+                                                  std::uint32_t most) noexcept {
+  std::uint32_t runs = 0;
+  if (order.value > kWordOrder) {
+    std::uint32_t full = 0;
+    for (std::uint32_t i = 0; i < kBitWords; ++i) {
+      full |= block.line().words[i].load(memory_order_relaxed) == kAllBits ? 1U << i : 0;
+    }
+    return static_cast<std::uint32_t>(std::popcount(run_heads(full, order.value - kWordOrder)));
+  }
+  for (std::uint32_t i = 0; i < kBitWords && runs < most; ++i) {
+    runs += static_cast<std::uint32_t>(
+        std::popcount(run_heads(block.line().words[i].load(memory_order_relaxed), order.value)));
+  }
+  return std::min(runs, most);
+}
+
+// ---- taking --------------------------------------------------------------------------------------
+
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::try_take(Block block, Order order, PageIndex* out,
+                                                   std::uint32_t n, std::uint32_t cpu) noexcept {
+  if (order.value == 0) {
+    return take_singles(block, out, n, slot_of(cpu));
+  }
+  std::uint32_t got = 0;
+  if (order.value <= kWordOrder) {
+    got = take_runs(block, order, out, n);
+  } else if (order < kPageblockOrder) {
+    out[0] = take_words(block, order);
+    got = out[0] != kNoPage ? 1 : 0;
+  } else {
+    out[0] = block.first();
+    got = take_whole(block, order) ? 1 : 0;
+  }
+  for (std::uint32_t i = 0; i < got; ++i) {
+    mark_taken(out[i], order);
+  }
+  if (got != 0 && order < kPageblockOrder) {
+    AtomicT<std::uint32_t>& last = slot_of(cpu).runs;
+    if (last.load(memory_order_relaxed) != name_of(block)) {
+      last.store(name_of(block), memory_order_relaxed);
+    }
+  }
+  return got;
+}
+
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::take_singles(Block block, PageIndex* out, std::uint32_t n,
+                                                       Slot& slot) noexcept {
+  const std::optional<BlockEntry> before = update(block, [n](BlockEntry entry) {
+    const std::uint32_t some = std::min(n, entry.count());
+    return some == 0 ? std::nullopt : entry.reserved() ? entry.less(some) : entry.reserve(some);
+  });
+  if (!before) {
+    return 0;
+  }
+  const std::uint32_t got = std::min(n, before->count());
+  if (!before->reserved() && before->count() > got) {
+    keep(slot, block);
+  }
+  // Of those counted there are as many bits, wherever others may take and give meanwhile.
+  const bool own = slot.reserved.load(memory_order_relaxed) == name_of(block);
+  const std::uint32_t first_word = own ? slot.word.load(memory_order_relaxed) % kBitWords : 0;
+  std::uint32_t at = first_word;
+  PageIndex* const end = out + got;
+  for (;;) {
+    AtomicT<std::uint64_t>& word = block.line().words[at];
+    std::uint64_t seen = word.load(memory_order_relaxed);
+    while (seen != 0) {
+      const auto left = static_cast<std::uint32_t>(end - out);
+      const std::uint64_t bits = left < kBitWordFrames ? lowest_bits(seen, left) : seen;
+      // pairs: set_bits() release: what the last owner did to the frames is done
+      if (word.compare_exchange_weak(seen, seen & ~bits, memory_order_acquire,
+                                     memory_order_relaxed)) {
+        out = name_bits(advance(block.first(), at * kBitWordFrames), bits, out);
+        break;
+      }
+    }
+    if (out == end) {
+      break;
+    }
+    at = (at + 1) % kBitWords;
+  }
+  if (own && at != first_word) {
+    slot.word.store(at, memory_order_relaxed);
+  }
+  return got;
+}
+
+// Orders 1 to 6. The count is taken before the runs are, so it may turn out too high: the rest goes back.
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::take_runs(Block block, Order order, PageIndex* out,
+                                                    std::uint32_t n) noexcept {
+  const std::uint32_t visible = runs_in(block, order, n);
+  std::uint32_t left = 0;
+  const std::optional<BlockEntry> before = update(block, [&](BlockEntry entry) {
+    left = std::min(visible, entry.count() >> order.value);
+    return left == 0 ? std::nullopt : entry.less(left << order.value);
+  });
+  if (!before) {
+    return 0;
+  }
+  PageIndex* const begin = out;
+  // Runs that are no part of a larger one first.
+  for (const auto heads_in : {lonely_heads, run_heads}) {
+    for (std::uint32_t at = 0; at < kBitWords && left != 0; ++at) {
+      AtomicT<std::uint64_t>& word = block.line().words[at];
+      std::uint64_t seen = word.load(memory_order_relaxed);
+      for (;;) {
+        const std::uint64_t heads = lowest_bits(heads_in(seen, order.value), left);
+        if (heads == 0) {
+          break;
+        }
+        // pairs: set_bits() release
+        if (word.compare_exchange_weak(seen, seen & ~run_bits(heads, order.value),
+                                       memory_order_acquire, memory_order_relaxed)) {
+          PageIndex* const first = out;
+          out = name_bits(advance(block.first(), at * kBitWordFrames), heads, out);
+          left -= static_cast<std::uint32_t>(out - first);
+          break;
+        }
+      }
+    }
+  }
+  if (left != 0) {
+    add_count(block, left << order.value);
+  }
+  return static_cast<std::uint32_t>(out - begin);
+}
+
+// Orders 7 and 8: words that are free from end to end, one after the other.
+template <template <class> class AtomicT>
+PageIndex BasicBitmapEngine<AtomicT>::take_words(Block block, Order order) noexcept {
+  const std::uint32_t size = frames_in(order) / kBitWordFrames;
+  if (!update(block, [&](BlockEntry entry) { return entry.less(frames_in(order)); })) {
+    return kNoPage;
+  }
+  for (std::uint32_t at = 0; at < kBitWords; at += size) {
+    std::uint32_t got = 0;
+    while (got < size) {
+      std::uint64_t seen = kAllBits;
+      // pairs: set_bits() release
+      if (!block.line().words[at + got].compare_exchange_strong(seen, 0, memory_order_acquire,
+                                                                memory_order_relaxed)) {
+        break;
+      }
+      ++got;
+    }
+    if (got == size) {
+      return advance(block.first(), at * kBitWordFrames);
+    }
+    // The count still lacks all frames of the block, so these may be put back as they were.
+    while (got > 0) {
+      --got;
+      set_bits(block, at + got, kAllBits);
+    }
+  }
+  add_count(block, frames_in(order));
+  return kNoPage;
+}
+
+// Orders 9 and 10.
+template <template <class> class AtomicT>
+bool BasicBitmapEngine<AtomicT>::take_whole(Block block, Order order) noexcept {
+  if (order == kPageblockOrder) {
+    return update(block, [](BlockEntry entry) { return entry.take_whole(); }).has_value();
+  }
+  EntryPair seen{block.pair().load(memory_order_relaxed)};
+  for (;;) {
+    const std::optional<EntryPair> after = seen.take_whole();
+    if (!after) {
+      return false;
+    }
+    // pairs: give_whole() release
+    if (block.pair().compare_exchange_weak(seen.word, after->word, memory_order_seq_cst,
+                                           memory_order_relaxed)) {
+      return true;  // the hints stay, as in move_hint()
+    }
+  }
+}
+
+// The slot has this pageblock from now on, and the one before goes back to the index. A flag that is
+// set here and whose slot another thread has overwritten meanwhile is cleared by that thread.
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::keep(Slot& slot, Block block) noexcept {
+  const std::uint32_t name = name_of(block);
+  const std::uint32_t before = slot.reserved.exchange(name, memory_order_relaxed);
+  slot.word.store(0, memory_order_relaxed);
+  if (const Block old = block_named(before); old && before != name) {
+    static_cast<void>(update(old, [](BlockEntry entry) { return entry.release(); }));
+  }
+}
+
+// The flag is added, never the word stored: somebody may be looking at the count.
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::mark_taken(PageIndex page, Order order) noexcept {
+  Page* const head = page_at(page);
+  head->order.store(static_cast<std::uint8_t>(order.value), memory_order_relaxed);
+  head->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
+}
+
+}  // namespace weir
