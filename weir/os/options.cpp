@@ -18,6 +18,7 @@ constexpr unsigned kOptionCount = 0
 constexpr unsigned count_of(SourceChoice) { return 3; }
 constexpr unsigned count_of(ThpChoice) { return 3; }
 constexpr unsigned count_of(FreeOrder0) { return 2; }
+constexpr unsigned count_of(EngineChoice) { return 2; }
 constexpr unsigned count_of(Merge) { return 4; }
 
 // The struct and the list must name the same defaults.
@@ -307,6 +308,16 @@ const char* choice_name(FreeOrder0 choice) noexcept {
       return "list";
     case FreeOrder0::engine:
       return "engine";
+  }
+  return "unknown";
+}
+
+const char* choice_name(EngineChoice choice) noexcept {
+  switch (choice) {
+    case EngineChoice::buddy:
+      return "buddy";
+    case EngineChoice::bitmap:
+      return "bitmap";
   }
   return "unknown";
 }

@@ -15,6 +15,7 @@ namespace weir {
 enum class SourceChoice : unsigned char { anonymous, hugetlb, memfd };
 enum class ThpChoice : unsigned char { system, on, off };
 enum class FreeOrder0 : unsigned char { list, engine };
+enum class EngineChoice : unsigned char { buddy, bitmap };
 enum class Merge : unsigned char { deferred, immediate, skip, clusters };
 
 // What a user asks for. What was obtained is read back from PageAllocator::effective().
@@ -26,6 +27,7 @@ struct Options {
   bool lists = true;
   PageCount high{0};
   FreeOrder0 free_order0 = FreeOrder0::list;
+  EngineChoice engine = EngineChoice::buddy;
   Merge merge = Merge::deferred;
   PageCount depot{0};
   PageCount cached{kMaxFrames};
@@ -54,6 +56,7 @@ using OptionText = std::array<char, 256>;
 [[nodiscard]] const char* choice_name(SourceChoice choice) noexcept;
 [[nodiscard]] const char* choice_name(ThpChoice choice) noexcept;
 [[nodiscard]] const char* choice_name(FreeOrder0 choice) noexcept;
+[[nodiscard]] const char* choice_name(EngineChoice choice) noexcept;
 [[nodiscard]] const char* choice_name(Merge choice) noexcept;
 
 }  // namespace weir

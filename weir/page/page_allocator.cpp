@@ -366,15 +366,13 @@ void free_bulk(std::span<PageRef> owners) noexcept {
   }
 }
 
-Page* page_of(const void* address) noexcept {
-  const PageIndex frame = frame_table::find(address);
-  if (frame == kNoPage) {
-    return nullptr;
-  }
-  // The head of the block is the frame itself or lies at a multiple of the block's size below it.
+namespace {
+
+// The head of the block is the frame itself or lies at a multiple of the block's size below it. Inner
+// frames say so, free ones as well.
+Page* head_by_state(PageIndex frame) noexcept {
   for (unsigned order = 0; order <= kMaxOrderValue; ++order) {
-    const PageIndex head{align_down(frame.value, frames_in(Order{order}))};
-    Page* page = page_at(head);
+    Page* page = page_at({align_down(frame.value, frames_in(Order{order}))});
     const FrameState state = page->state.load(memory_order_relaxed);
     if (state == FrameState::kInner || order_of(page).value < order) {
       continue;
@@ -382,6 +380,30 @@ Page* page_of(const void* address) noexcept {
     return state == FrameState::kTaken || state == FrameState::kLive ? page : nullptr;
   }
   return nullptr;
+}
+
+// An engine that touches no descriptor of single frames leaves inner and free ones as they were, but
+// the head of a larger block bears its order as long as it is taken, and no longer.
+Page* head_by_order(const Zone& zone, PageIndex frame) noexcept {
+  const std::uint16_t id = page_at(frame)->zone;
+  for (unsigned order = kMaxOrderValue; order > 0; --order) {
+    Page* page = page_at({align_down(frame.value, frames_in(Order{order}))});
+    if (page->zone == id && order_of(page) == Order{order}) {
+      return page;
+    }
+  }
+  return zone.is_taken(frame) ? page_at(frame) : nullptr;
+}
+
+}  // namespace
+
+Page* page_of(const void* address) noexcept {
+  const PageIndex frame = frame_table::find(address);
+  if (frame == kNoPage) {
+    return nullptr;
+  }
+  const Zone& zone = zone_of(frame).zone();
+  return zone.lock_free() ? head_by_order(zone, frame) : head_by_state(frame);
 }
 
 void free_at(const void* address) noexcept {

@@ -81,7 +81,8 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
     }
   }
   if (thread_is_marked()) {
-    return kNoPage;  // in a signal handler that interrupted a marked section
+    // In a signal handler that interrupted a marked section: what can be had without a lock.
+    return zone_.lock_free() ? zone_.take(order, rights.reserve) : kNoPage;
   }
   if (rights.no_wait) {
     // What others have on their lists or in hand is not looked for.
@@ -251,7 +252,7 @@ PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept
 
 void CachedZone::give_to_engine(const PageIndex* pages, std::uint32_t n, Order order,
                                 bool nested) noexcept {
-  if (!nested) {
+  if (!nested || zone_.lock_free()) {
     zone_.give_many(pages, n, order);
     return;
   }

@@ -71,15 +71,18 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   }
   granted_ = limits_.sizes.frames() * sharers;
   expected_ = sharers;
-  zone_.open(options.reserve, buddy_merge(options.merge));
+  Error error = zone_.open(options.reserve, options.engine, buddy_merge(options.merge));
   for (const Piece& piece : pieces_) {
-    if (const Error error = zone_.adopt(piece.first, whole_pages(piece.extent.size));
-        error.failed()) {
-      depot_.close();
-      lists_.close();
-      undo();
-      return error;
+    if (!error.failed()) {
+      error = zone_.adopt(piece.first, whole_pages(piece.extent.size));
     }
+  }
+  if (error.failed()) {
+    zone_.close();
+    depot_.close();
+    lists_.close();
+    undo();
+    return error;
   }
   zone_.seal();
   id_ = id;
@@ -151,6 +154,7 @@ CachedZone::Closing CachedZone::close_if_home() noexcept {
 
 void CachedZone::close() noexcept {
   range_.store(0, memory_order_relaxed);
+  zone_.close();
   for (const Piece& piece : pieces_) {
     frame_table::release_range(piece.first, piece.extent.base, piece.extent.size);
     if (source_ != nullptr) {
@@ -230,7 +234,7 @@ void CachedZone::unlock_in_child() noexcept {
   // Those threads do not exist here; a request of this one, interrupted by a handler, knows by forks_.
   waiters_.store(0, memory_order_relaxed);
   forks_ = forks_ + 1;
-  zone_.forget_claims();
+  zone_.recover_in_child();
   const bool shared = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
     return piece.extent.source == SourceKind::memfd;
   });

@@ -57,6 +57,8 @@ class BasicBitmapEngine {
   // the frame table has initialised; from here on they say kTaken, order 0, sole owner, free or not. No
   // two ranges share a block of the largest order. Undone whole on failure.
   Error adopt(PageIndex first, PageCount frames, Memory& memory = system_memory()) noexcept;
+  // Forgets all ranges and gives their memory back. At rest; free_pages() may still be asked.
+  void close() noexcept;
 
   // From here on: any thread, lock-free, async-signal-safe, without a system call. `cpu`: any number,
   // best that of the CPU; those that agree modulo kCpuSlots share a slot.

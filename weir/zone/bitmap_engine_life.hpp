@@ -18,10 +18,21 @@ namespace weir {
 
 template <template <class> class AtomicT>
 BasicBitmapEngine<AtomicT>::~BasicBitmapEngine() {
+  close();
+}
+
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::close() noexcept {
   while (ranges_ != nullptr) {
     Range* const range = ranges_;
     ranges_ = range->next;
     range->memory->release(reinterpret_cast<std::byte*>(range), range->memory_size);
+  }
+  counts_.word.store(0, memory_order_relaxed);
+  for (Slot& slot : slots_) {
+    slot.reserved.store(kNone, memory_order_relaxed);
+    slot.word.store(0, memory_order_relaxed);
+    slot.runs.store(kNone, memory_order_relaxed);
   }
 }
 

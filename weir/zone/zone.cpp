@@ -2,42 +2,108 @@
 #include "weir/zone/zone.hpp"
 
 #include <memory>
+#include <new>
 
 #include "weir/base/failpoint.hpp"
+#include "weir/os/cpu_id.hpp"
+#include "weir/os/memory.hpp"
+#include "weir/zone/frame_table.hpp"
 
 namespace weir {
 namespace {
+
+static_assert(Engine<LockedEngine>);
+static_assert(Engine<BitmapEngine>);
 
 // Whether a test refuses this request.
 bool told_to_fail(Order order) noexcept {
   return fails(Failpoint::zone_take) || (order.value > 0 && fails(Failpoint::zone_take_high));
 }
 
-// Callers that have no number of a CPU at hand: the locked engine asks for none.
-constexpr std::uint32_t kAnyCpu = 0;
+std::uint32_t cpu_here() noexcept { return current_cpu().value; }
+
+Result<BitmapEngine*> make_bitmap_engine() noexcept {
+  const Bytes size{align_up<std::uint64_t>(sizeof(BitmapEngine), kFrameBytes)};
+  Result<std::byte*> base = system_memory().reserve(size, Bytes{kFrameBytes});
+  if (!base) {
+    return base.error();
+  }
+  if (const Error error = system_memory().commit(*base, size); error.failed()) {
+    system_memory().release(*base, size);
+    return error;
+  }
+  return new (*base) BitmapEngine;
+}
 
 }  // namespace
 
-void Zone::open(PageCount reserve, BuddyMerge merge) noexcept {
+// ---- opening and closing ----
+
+Error Zone::open(PageCount reserve, EngineChoice engine, BuddyMerge merge) noexcept {
+  if (engine == EngineChoice::bitmap && bitmap_ == nullptr) {
+    Result<BitmapEngine*> made = make_bitmap_engine();
+    if (!made) {
+      return made.error();
+    }
+    bitmap_ = *made;
+  }
   std::construct_at(&counters_);  // the slot may have held another zone before
-  engine_.open(merge);
+  lock_free_.store(engine == EngineChoice::bitmap, memory_order_relaxed);
+  locked_.open(merge);
   managed_ = PageCount{0};
   reserve_ = reserve;
   watermarks_ = Watermarks{};
+  return kOk;
 }
 
 Error Zone::adopt(PageIndex first, PageCount frames) noexcept {
-  if (const Error error = engine_.adopt(first, frames); error.failed()) {
-    return error;
+  const Error error = with_engine([&](auto& to) { return to.adopt(first, frames); });
+  if (!error.failed()) {
+    managed_ += frames;
   }
-  managed_ += frames;
-  return kOk;
+  return error;
 }
 
 void Zone::seal() noexcept { watermarks_ = watermarks_of(managed_); }
 
+void Zone::close() noexcept {
+  if (lock_free()) {
+    bitmap_->close();
+  }
+}
+
+void Zone::recover_in_child() noexcept {
+  if (lock_free()) {
+    bitmap_->recover_in_child();
+  } else {
+    locked_.forget_claims();
+  }
+}
+
+// ---- counting: the locked engine does it itself, under its lock ----
+
+void Zone::count_taken(std::uint64_t frames) noexcept {
+  if (lock_free()) {
+    counters_.taken.add_shared(frames);
+  }
+}
+
+void Zone::count_given(std::uint64_t frames) noexcept {
+  if (lock_free()) {
+    counters_.given.add_shared(frames);
+  }
+}
+
+// ---- taking ----
+
 PageIndex Zone::take(Order order, bool may_use_reserve) noexcept {
-  return told_to_fail(order) ? kNoPage : engine_.take(order, leave(may_use_reserve), kAnyCpu);
+  if (told_to_fail(order)) {
+    return kNoPage;
+  }
+  const PageIndex page =
+      with_engine([&](auto& from) { return from.take(order, leave(may_use_reserve), cpu_here()); });
+  count_taken(page != kNoPage ? frames_in(order) : 0);
+  return page;
 }
 
 std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
@@ -46,7 +112,11 @@ std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
       (order.value > 0 && fails(Failpoint::zone_take_high))) {
     return 0;
   }
-  return engine_.take_many(order, out, n, leave(may_use_reserve), kAnyCpu);
+  const std::uint32_t got = with_engine([&](auto& from) {
+    return from.take_many(order, out, n, leave(may_use_reserve), cpu_here());
+  });
+  count_taken(std::uint64_t{got} << order.value);
+  return got;
 }
 
 // Looks outside first, then asks: whoever brought a page here did so before it was seen to be quiet, and
@@ -66,31 +136,52 @@ PageIndex Zone::take_or_tell(Order order, bool may_use_reserve, const Outside& o
                              bool last_try, bool& quiet) noexcept {
   PageIndex page = kNoPage;
   const auto ask = [&] {
-    page = engine_.take(order, leave(may_use_reserve), kAnyCpu);
+    page = with_engine(
+        [&](auto& from) { return from.take(order, leave(may_use_reserve), cpu_here()); });
     return page != kNoPage;
   };
-  static_cast<void>(ask_or_tell(ask, told_to_fail(order), outside, last_try, quiet));
+  if (ask_or_tell(ask, told_to_fail(order), outside, last_try, quiet)) {
+    count_taken(frames_in(order));
+  }
   return page;
 }
 
 bool Zone::claim(std::uint64_t n, bool may_use_reserve) noexcept {
-  return !fails(Failpoint::zone_take_cluster) && engine_.claim(n, leave(may_use_reserve));
+  return !fails(Failpoint::zone_take_cluster) &&
+         with_engine([&](auto& in) { return in.claim(n, leave(may_use_reserve)); });
 }
 
 bool Zone::claim_or_tell(std::uint64_t n, bool may_use_reserve, const Outside& outside,
                          bool last_try, bool& quiet) noexcept {
-  const auto ask = [&] { return engine_.claim(n, leave(may_use_reserve)); };
+  const auto ask = [&] {
+    return with_engine([&](auto& in) { return in.claim(n, leave(may_use_reserve)); });
+  };
   return ask_or_tell(ask, fails(Failpoint::zone_take_cluster), outside, last_try, quiet);
 }
 
 void Zone::take_claimed(PageIndex* out, std::uint32_t n) noexcept {
-  engine_.take_claimed(out, n, kAnyCpu);
+  with_engine([&](auto& from) { from.take_claimed(out, n, cpu_here()); });
+  count_taken(n);
 }
 
-void Zone::give(PageIndex page, Order order) noexcept { engine_.give(page, order); }
+// ---- giving: nothing of the zone is looked at after its count has grown, for it may close ----
+
+void Zone::give(PageIndex page, Order order) noexcept {
+  count_given(frames_in(order));
+  with_engine([&](auto& to) { to.give(page, order); });
+}
 
 void Zone::give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept {
-  engine_.give_many(order, pages, n);
+  count_given(std::uint64_t{n} << order.value);
+  with_engine([&](auto& to) { to.give_many(order, pages, n); });
+}
+
+bool Zone::is_taken(PageIndex page) const noexcept {
+  if (lock_free()) {
+    return !bitmap_->is_free(page);
+  }
+  const FrameState state = page_at(page)->state.load(memory_order_relaxed);
+  return state == FrameState::kTaken || state == FrameState::kLive;
 }
 
 }  // namespace weir

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
 // zone/zone.hpp — the frames of one node: engine, reserve, watermarks, counters, and when a refusal is
-// final. Calls zone/locked_engine. Knows nothing of lists: it answers kNoPage and its caller gives
-// something back and tries again.
+// final. Calls zone/locked_engine or zone/bitmap_engine, as it was opened. Knows nothing of lists: it
+// answers kNoPage and its caller gives something back and tries again.
 //
-// A signal handler that interrupted a section with a lock (thread_is_marked) is refused, and what it
-// gives waits until the next call: see zone/locked_engine.
+// With the locked engine a signal handler that interrupted a section with a lock (thread_is_marked) is
+// refused, and what it gives waits until the next call. The bitmap engine serves handlers like anybody.
 #pragma once
 
 #include <cstdint>
 
 #include "weir/base/counter.hpp"
 #include "weir/base/types.hpp"
+#include "weir/os/options.hpp"
+#include "weir/zone/bitmap_engine.hpp"
 #include "weir/zone/locked_engine.hpp"
 #include "weir/zone/watermarks.hpp"
 
@@ -23,8 +25,11 @@ class Zone {
   Zone& operator=(const Zone&) = delete;
 
   // Not thread-safe: before the zone is known to others.
-  void open(PageCount reserve, BuddyMerge merge = BuddyMerge::eager) noexcept;
+  Error open(PageCount reserve, EngineChoice engine = EngineChoice::buddy,
+             BuddyMerge merge = BuddyMerge::eager) noexcept;
   Error adopt(PageIndex first, PageCount frames) noexcept;
+  // Gives back what the engine keeps beside the frames. free_pages() may still be asked.
+  void close() noexcept;
   // Sets the watermarks once all memory is adopted.
   void seal() noexcept;
 
@@ -65,33 +70,49 @@ class Zone {
   void give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept;
 
   // Merges all that gives of single frames have put off, in bounded steps.
-  void merge_all() noexcept { engine_.merge_all(); }
+  void merge_all() noexcept {
+    if (!lock_free()) {
+      locked_.merge_all();
+    }
+  }
 
   // Frames free in the engine; exact at quiescence, any thread.
-  [[nodiscard]] std::uint64_t free_pages() const noexcept { return engine_.free_pages(); }
+  [[nodiscard]] std::uint64_t free_pages() const noexcept {
+    return lock_free() ? bitmap_->free_pages() : locked_.free_pages();
+  }
+  // Whether the engine takes no lock: then signal handlers are served wherever they came.
+  [[nodiscard]] bool lock_free() const noexcept { return lock_free_.load(memory_order_relaxed); }
+  // Whether this frame heads a block that has left the engine. Any frame of this zone.
+  [[nodiscard]] bool is_taken(PageIndex page) const noexcept;
   [[nodiscard]] PageCount managed() const noexcept { return managed_; }
   [[nodiscard]] PageCount reserve() const noexcept { return reserve_; }
   [[nodiscard]] const Watermarks& watermarks() const noexcept { return watermarks_; }
 
   [[nodiscard]] std::uint64_t free_blocks(Order order) const noexcept {
-    return engine_.free_blocks(order);
+    return lock_free() ? bitmap_->free_blocks(order) : locked_.free_blocks(order);
   }
-  // The same under the lock, loose frames taken in: exact as far as the engine goes.
-  [[nodiscard]] std::uint64_t exact_free_pages() noexcept { return engine_.exact_free_pages(); }
+  // The same under the lock where there is one, loose frames taken in: exact as far as the engine goes.
+  [[nodiscard]] std::uint64_t exact_free_pages() noexcept {
+    return lock_free() ? bitmap_->free_pages() : locked_.exact_free_pages();
+  }
   // Frames given from interrupted signal handlers and not yet taken in.
-  [[nodiscard]] bool has_loose() const noexcept { return engine_.has_loose(); }
+  [[nodiscard]] bool has_loose() const noexcept { return !lock_free() && locked_.has_loose(); }
   [[nodiscard]] ZoneCounters& counters() noexcept { return counters_; }
   [[nodiscard]] const ZoneCounters& counters() const noexcept { return counters_; }
 
   // Recounts the engine; aborts on a broken invariant. Returns the free frames.
-  std::uint64_t audit() const noexcept { return engine_.audit(); }
+  std::uint64_t audit() const noexcept { return lock_free() ? bitmap_->audit() : locked_.audit(); }
 
-  void lock_for_fork() noexcept { engine_.lock_for_fork(); }
-  void unlock_after_fork() noexcept { engine_.unlock_after_fork(); }
-  // In a forked child, locked for it: what other threads had claimed is nobody's.
-  void forget_claims() noexcept { engine_.forget_claims(); }
+  void lock_for_fork() noexcept { locked_.lock_for_fork(); }
+  void unlock_after_fork() noexcept { locked_.unlock_after_fork(); }
+  // In a forked child, locked for it: what other threads had claimed or were about is nobody's.
+  void recover_in_child() noexcept;
   // In a child forked without the lock: whoever held it does not exist, or is this thread's own.
-  void reset_lock() noexcept { engine_.reset_lock(); }
+  void reset_lock() noexcept { locked_.reset_lock(); }
+  // Of the engine, beside the descriptors.
+  [[nodiscard]] Bytes metadata() const noexcept {
+    return lock_free() ? bitmap_->metadata() : Bytes{sizeof(LockedEngine)};
+  }
 
  private:
   template <class Ask>
@@ -101,10 +122,21 @@ class Zone {
     return may_use_reserve ? 0 : reserve_.value;
   }
 
-  ZoneCounters
-      counters_;  // the engine's under its lock; refusals by anybody; the others CachedZone's
-  alignas(kNoFalseSharing) LockedEngine engine_{counters_};
-  PageCount managed_;  // constant once sealed
+  // Calls `use` with the engine there is.
+  template <class Use>
+  decltype(auto) with_engine(Use&& use) noexcept {
+    return lock_free() ? use(*bitmap_) : use(locked_);
+  }
+  void count_taken(std::uint64_t frames) noexcept;
+  void count_given(std::uint64_t frames) noexcept;
+
+  ZoneCounters counters_;  // the locked engine's under its lock; others by anybody
+  alignas(kNoFalseSharing) LockedEngine locked_{counters_};
+  // Made by the first zone of this slot that wants one, and kept: whoever comes late to a zone that has
+  // closed may still ask for its count.
+  BitmapEngine* bitmap_ = nullptr;
+  Atomic<bool> lock_free_{false};  // constant once sealed
+  PageCount managed_;              // the same
   PageCount reserve_;
   Watermarks watermarks_{};
 };

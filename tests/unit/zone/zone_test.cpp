@@ -18,7 +18,7 @@ using test::EngineRange;
 
 struct OpenZone : EngineRange {
   explicit OpenZone(std::uint64_t frames, std::uint64_t reserve = 0) : EngineRange(frames) {
-    zone.open(PageCount{reserve});
+    EXPECT_FALSE(zone.open(PageCount{reserve}).failed());
     EXPECT_FALSE(zone.adopt(first(), PageCount{frames}).failed());
     zone.seal();
   }
@@ -41,7 +41,7 @@ TEST(Zone, AdoptsSeveralPieces) {
   const EngineRange one(8);
   const EngineRange two(3);
   Zone zone;
-  zone.open(PageCount{0});
+  EXPECT_FALSE(zone.open(PageCount{0}).failed());
   ASSERT_FALSE(zone.adopt(one.first(), PageCount{8}).failed());
   ASSERT_FALSE(zone.adopt(two.first(), PageCount{3}).failed());
   zone.seal();
