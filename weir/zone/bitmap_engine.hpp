@@ -104,6 +104,8 @@ class BasicBitmapEngine {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   // How many pageblocks of a bucket are looked at for a run before emptier ones are.
   static constexpr std::uint32_t kLooksInBucket = 8;
+  // With so many pageblocks their bits are taken to be in the first cache, else they are asked for ahead.
+  static constexpr std::uint32_t kBlocksInCache = 256;
   // What give_near() has a table of words for.
   static constexpr std::uint32_t kStretchFrames = 8 * kPageblockFrames;
 
@@ -158,22 +160,22 @@ class BasicBitmapEngine {
     AtomicT<std::uint64_t> word{0};
   };
 
-  [[nodiscard]] Range* range_of(PageIndex page) const noexcept {
+  [[nodiscard]] WEIR_HOT Range* range_of(PageIndex page) const noexcept {
     Range* range = ranges_;
     while (range != nullptr && !range->has(page)) {
       range = range->next;
     }
     return range;
   }
-  [[nodiscard]] static Block block_in(Range* range, PageIndex page) noexcept {
+  [[nodiscard]] WEIR_HOT static Block block_in(Range* range, PageIndex page) noexcept {
     return {range, (page.value - range->base) / kPageblockFrames};
   }
-  [[nodiscard]] static Place place_in(Range* range, PageIndex page) noexcept {
+  [[nodiscard]] WEIR_HOT static Place place_in(Range* range, PageIndex page) noexcept {
     return {block_in(range, page), page.value % kPageblockFrames / kBitWordFrames,
             page.value % kBitWordFrames};
   }
   // By the number in a slot; empty for kNone.
-  [[nodiscard]] Block block_named(std::uint32_t name) const noexcept;
+  [[nodiscard]] WEIR_HOT Block block_named(std::uint32_t name) const noexcept;
   [[nodiscard]] static std::uint32_t name_of(Block block) noexcept {
     return block.first().value / kPageblockFrames;
   }
@@ -184,28 +186,27 @@ class BasicBitmapEngine {
   [[nodiscard]] Slot& slot_of(std::uint32_t cpu) noexcept { return slots_[cpu % kCpuSlots]; }
 
   // bitmap_engine_steps.hpp
-  [[nodiscard]] bool take_counts(std::uint64_t n, std::uint64_t leave) noexcept;
-  void give_counts(std::uint64_t n) noexcept;
+  [[nodiscard]] WEIR_HOT bool take_counts(std::uint64_t n, std::uint64_t leave) noexcept;
+  WEIR_HOT void give_counts(std::uint64_t n) noexcept;
   // Applies a change of a pageblock's entry and moves its hint. The entry before it, or nothing when
   // the change is refused.
   template <class Change>
-  MaybeEntry update(Block block, Change change) noexcept;
-  void add_count(Block block, std::uint32_t n) noexcept;
-  void move_hint(Block block, BlockEntry before, BlockEntry after) noexcept;
+  WEIR_HOT MaybeEntry update(Block block, Change change) noexcept;
+  WEIR_HOT void add_count(Block block, std::uint32_t n) noexcept;
+  WEIR_COLD void move_hint(Block block, BlockEntry before, BlockEntry after) noexcept;
   void forget(Block block, unsigned bucket) noexcept;
-  void set_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
-  static void report_if_free(PageIndex first, std::uint64_t bits) noexcept;
-  static void mark_taken(PageIndex page, Order order) noexcept;
-  static void mark_given(PageIndex page) noexcept;
+  WEIR_HOT void set_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
+  WEIR_HOT static void mark_taken(PageIndex page, Order order) noexcept;
+  WEIR_HOT static void mark_given(PageIndex page) noexcept;
 
   // bitmap_engine_take.hpp
-  [[nodiscard]] PageIndex take_pageblock(std::uint64_t leave, std::uint32_t cpu) noexcept;
-  void take_frames(PageIndex* out, std::uint32_t n, std::uint32_t cpu) noexcept;
+  [[nodiscard]] WEIR_HOT PageIndex take_pageblock(std::uint64_t leave, std::uint32_t cpu) noexcept;
+  WEIR_HOT void take_frames(PageIndex* out, std::uint32_t n, std::uint32_t cpu) noexcept;
   std::uint32_t take_blocks(Order order, PageIndex* out, std::uint32_t n, std::uint64_t leave,
                             std::uint32_t cpu) noexcept;
-  [[nodiscard]] Block own_block(const Slot& slot) const noexcept;
+  [[nodiscard]] WEIR_HOT Block own_block(const Slot& slot) const noexcept;
   [[nodiscard]] Block find(Order order, std::uint32_t cpu) noexcept;
-  [[nodiscard]] Block find_whole(Order order, std::uint32_t cpu) noexcept;
+  [[nodiscard]] WEIR_HOT Block find_whole(Order order, std::uint32_t cpu) noexcept;
   [[nodiscard]] Block find_part(Order order, std::uint32_t cpu) noexcept;
   [[nodiscard]] Block find_hinted(Order order, unsigned bucket, std::uint32_t cpu) noexcept;
   [[nodiscard]] Block scan(Order order) const noexcept;
@@ -216,14 +217,16 @@ class BasicBitmapEngine {
   std::uint32_t take_singles(Block block, PageIndex* out, std::uint32_t n, Slot& slot) noexcept;
   std::uint32_t take_runs(Block block, Order order, PageIndex* out, std::uint32_t n) noexcept;
   [[nodiscard]] PageIndex take_words(Block block, Order order) noexcept;
-  [[nodiscard]] bool take_whole(Block block, Order order) noexcept;
+  [[nodiscard]] WEIR_HOT bool take_whole(Block block, Order order) noexcept;
   void keep(Slot& slot, Block block) noexcept;
 
   // bitmap_engine_give.hpp
+  WEIR_COLD static void report_order(Block block, PageIndex page, Order order) noexcept;
+  WEIR_COLD static void report_free(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
   [[nodiscard]] Range* range_or_report(PageIndex page) const noexcept;
-  static void check_order(Block block, PageIndex page, Order order) noexcept;
-  static void check_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
-  void give_whole(Block block, PageIndex page, Order order) noexcept;
+  WEIR_HOT static void check_order(Block block, PageIndex page, Order order) noexcept;
+  WEIR_HOT static void check_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
+  WEIR_HOT void give_whole(Block block, PageIndex page, Order order) noexcept;
   void give_words(Place place, PageIndex page, Order order) noexcept;
   void give_scattered(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
   void check_each(Order order, const PageIndex* pages, std::uint32_t n) const noexcept;

@@ -25,32 +25,48 @@ auto BasicBitmapEngine<AtomicT>::range_or_report(PageIndex page) const noexcept 
 
 template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::check_order(Block block, PageIndex page, Order order) noexcept {
-  const unsigned actual = page_at(page)->order.load(memory_order_relaxed);
-  if (actual == order.value) [[likely]] {
-    return;
+  if (page_at(page)->order.load(memory_order_relaxed) != order.value) [[unlikely]] {
+    report_order(block, page, order);
   }
-  const std::uint32_t frame = page.value % kPageblockFrames;
-  const std::uint64_t word = block.line().words[frame / kBitWordFrames].load(memory_order_relaxed);
-  if (block.entry().whole()) {
-    if (actual == 0) {
-      report_tail_free(page, "give to zone");
-    }
-  } else if ((word >> (frame % kBitWordFrames) & 1) != 0) {
-    report_double_free(page, state_name(FrameState::kFree));
-  }
-  report_wrong_order(page, order, Order{actual});
 }
 
+// The bits of a pageblock handed out whole are set, so that this finds its inside as well.
 template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::check_bits(Block block, std::uint32_t word,
                                             std::uint64_t bits) noexcept {
-  const PageIndex first = advance(block.first(), word * kBitWordFrames);
-  if (block.entry().whole()) [[unlikely]] {
-    const PageIndex page = advance(first, static_cast<unsigned>(std::countr_zero(bits)));
-    check_order(block, page, Order{0});
-    report_tail_free(page, "give to zone");
+  const std::uint64_t free = block.line().words[word].load(memory_order_relaxed) & bits;
+  if (free != 0) [[unlikely]] {
+    report_free(block, word, free);
   }
-  report_if_free(first, block.line().words[word].load(memory_order_relaxed) & bits);
+}
+
+// The descriptor of the page has another order.
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::report_order(Block block, PageIndex page, Order order) noexcept {
+  const Order actual{page_at(page)->order.load(memory_order_relaxed)};
+  const Place place = place_in(block.range, page);
+  const std::uint64_t word = block.line().words[place.word].load(memory_order_relaxed);
+  if (const std::uint64_t bit = word & std::uint64_t{1} << place.bit;
+      actual.value == 0 && bit != 0) {
+    report_free(block, place.word, bit);
+  }
+  report_wrong_order(page, order, actual);
+}
+
+// These bits are set.
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::report_free(Block block, std::uint32_t word,
+                                             std::uint64_t bits) noexcept {
+  const PageIndex page = advance(
+      block.first(), word * kBitWordFrames + static_cast<std::uint32_t>(std::countr_zero(bits)));
+  if (!block.entry().whole()) {
+    report_double_free(page, state_name(FrameState::kFree));
+  }
+  const Order actual{page_at(page)->order.load(memory_order_relaxed)};
+  if (actual.value != 0) {
+    report_wrong_order(page, Order{0}, actual);
+  }
+  report_tail_free(page, "give to zone");
 }
 
 // ---- gives ---------------------------------------------------------------------------------------
@@ -97,8 +113,7 @@ void BasicBitmapEngine<AtomicT>::give_words(Place place, PageIndex page, Order o
 
 // Orders 9 and 10. Nobody but its owner changes the entry of a whole pageblock, so that an addition does.
 template <template <class> class AtomicT>
-WEIR_HOT void BasicBitmapEngine<AtomicT>::give_whole(Block block, PageIndex page,
-                                                     Order order) noexcept {
+void BasicBitmapEngine<AtomicT>::give_whole(Block block, PageIndex page, Order order) noexcept {
   constexpr std::uint32_t kWhole = BlockEntry::of(0, BlockEntry::kWhole).word;
   constexpr std::uint32_t kFree = BlockEntry::of(kPageblockFrames).word;
   const bool both = order == kMaxOrder;
@@ -155,18 +170,20 @@ void BasicBitmapEngine<AtomicT>::give_scattered(Order order, const PageIndex* pa
   for (std::uint32_t i = 0; i < n; ++i) {
     spread |= pages[i].value ^ pages[0].value;
     elsewhere += view.has(pages[i]) ? 0 : 1;
-    prefetch_for_write(view.lines + (pages[i].value - view.base) / kPageblockFrames);
+  }
+  const auto line_of = [&view](PageIndex page) -> Line& {
+    return view.lines[(page.value - view.base) / kPageblockFrames];
+  };
+  const bool ahead = view.blocks > kBlocksInCache && elsewhere == 0;
+  for (std::uint32_t i = 0; ahead && i < n; ++i) {
+    prefetch_for_write(&line_of(pages[i]));
   }
   const std::uint64_t run = run_bits(1, order.value);
   std::uint64_t wrong = elsewhere;
   for (std::uint32_t i = 0; elsewhere == 0 && i < n; ++i) {
-    const std::uint32_t frame = pages[i].value - view.base;
-    const std::uint32_t block = frame / kPageblockFrames;
-    const EntryPair pair{view.pairs[block / 2].load(memory_order_relaxed)};
-    wrong |= view.lines[block].words[frame % kPageblockFrames / kBitWordFrames].load(
-                 memory_order_relaxed) &
-             (run << (frame % kBitWordFrames));
-    wrong |= pair.at(block % 2).word & BlockEntry::kWhole;
+    const std::uint32_t word = pages[i].value % kPageblockFrames / kBitWordFrames;
+    wrong |= line_of(pages[i]).words[word].load(memory_order_relaxed) &
+             (run << (pages[i].value % kBitWordFrames));
   }
   if (wrong != 0 || order.value > 0) {
     check_each(order, pages, n);
@@ -259,7 +276,9 @@ void BasicBitmapEngine<AtomicT>::give_apart(Range* range, Order order, const Pag
     const std::uint32_t word = pages[i].value / kBitWordFrames;
     while (++i < n && pages[i].value / kBitWordFrames == word) {
       const std::uint64_t more = run << (pages[i].value % kBitWordFrames);
-      report_if_free({word * kBitWordFrames}, bits & more);
+      if ((bits & more) != 0) [[unlikely]] {
+        report_free(place.block, place.word, bits & more);
+      }
       bits |= more;
     }
     set_bits(place.block, place.word, bits);

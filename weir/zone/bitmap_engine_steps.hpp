@@ -15,8 +15,7 @@ namespace weir {
 // ---- the zone's count ----------------------------------------------------------------------------
 
 template <template <class> class AtomicT>
-WEIR_HOT bool BasicBitmapEngine<AtomicT>::take_counts(std::uint64_t n,
-                                                      std::uint64_t leave) noexcept {
+bool BasicBitmapEngine<AtomicT>::take_counts(std::uint64_t n, std::uint64_t leave) noexcept {
   ZoneCounts seen{counts_.word.load(memory_order_relaxed)};
   for (;;) {
     const std::optional<ZoneCounts> left = seen.take(n, leave);
@@ -32,7 +31,7 @@ WEIR_HOT bool BasicBitmapEngine<AtomicT>::take_counts(std::uint64_t n,
 }
 
 template <template <class> class AtomicT>
-WEIR_HOT void BasicBitmapEngine<AtomicT>::give_counts(std::uint64_t n) noexcept {
+void BasicBitmapEngine<AtomicT>::give_counts(std::uint64_t n) noexcept {
   // pairs: take_counts(), claim() acquire
   counts_.word.fetch_add(n, memory_order_release);
 }
@@ -63,7 +62,7 @@ void BasicBitmapEngine<AtomicT>::unclaim(std::uint64_t n) noexcept {
 
 template <template <class> class AtomicT>
 template <class Change>
-WEIR_HOT MaybeEntry BasicBitmapEngine<AtomicT>::update(Block block, Change change) noexcept {
+MaybeEntry BasicBitmapEngine<AtomicT>::update(Block block, Change change) noexcept {
   AtomicT<std::uint32_t>& pair = block.pair();
   const unsigned half = block.half();
   EntryPair seen{pair.load(memory_order_relaxed)};
@@ -86,8 +85,8 @@ WEIR_HOT MaybeEntry BasicBitmapEngine<AtomicT>::update(Block block, Change chang
 
 // The new hint first: at no moment has a pageblock none.
 template <template <class> class AtomicT>
-WEIR_COLD void BasicBitmapEngine<AtomicT>::move_hint(Block block, BlockEntry before,
-                                                     BlockEntry after) noexcept {
+void BasicBitmapEngine<AtomicT>::move_hint(Block block, BlockEntry before,
+                                           BlockEntry after) noexcept {
   if (before.bucket() == after.bucket()) {
     return;
   }
@@ -112,7 +111,7 @@ void BasicBitmapEngine<AtomicT>::forget(Block block, unsigned bucket) noexcept {
 }
 
 template <template <class> class AtomicT>
-WEIR_HOT void BasicBitmapEngine<AtomicT>::add_count(Block block, std::uint32_t n) noexcept {
+void BasicBitmapEngine<AtomicT>::add_count(Block block, std::uint32_t n) noexcept {
   // An addition needs no loop: bits that were taken may always be counted again.
   // pairs: update(); sequentially consistent for forget()
   const EntryPair seen{
@@ -128,17 +127,8 @@ WEIR_HOT void BasicBitmapEngine<AtomicT>::add_count(Block block, std::uint32_t n
 // ---- bits and descriptors ------------------------------------------------------------------------
 
 template <template <class> class AtomicT>
-WEIR_HOT void BasicBitmapEngine<AtomicT>::report_if_free(PageIndex first,
-                                                         std::uint64_t bits) noexcept {
-  if (bits != 0) [[unlikely]] {
-    report_double_free(advance(first, static_cast<unsigned>(std::countr_zero(bits))),
-                       state_name(FrameState::kFree));
-  }
-}
-
-template <template <class> class AtomicT>
-WEIR_HOT void BasicBitmapEngine<AtomicT>::set_bits(Block block, std::uint32_t word,
-                                                   std::uint64_t bits) noexcept {
+void BasicBitmapEngine<AtomicT>::set_bits(Block block, std::uint32_t word,
+                                          std::uint64_t bits) noexcept {
   // Bits that are clear are added as they are set, and an addition tells what was there. A second give
   // that comes at the same moment is found here; its change is undone for the report.
   AtomicT<std::uint64_t>& at = block.line().words[word];
@@ -146,20 +136,20 @@ WEIR_HOT void BasicBitmapEngine<AtomicT>::set_bits(Block block, std::uint32_t wo
   const std::uint64_t seen = at.fetch_add(bits, memory_order_release);
   if ((seen & bits) != 0) [[unlikely]] {
     at.fetch_sub(bits, memory_order_relaxed);
-    report_if_free(advance(block.first(), word * kBitWordFrames), seen & bits);
+    report_free(block, word, seen & bits);
   }
 }
 
 // The flag is added, never the word stored: somebody may be looking at the count.
 template <template <class> class AtomicT>
-WEIR_HOT void BasicBitmapEngine<AtomicT>::mark_taken(PageIndex page, Order order) noexcept {
+void BasicBitmapEngine<AtomicT>::mark_taken(PageIndex page, Order order) noexcept {
   Page* const head = page_at(page);
   head->order.store(static_cast<std::uint8_t>(order.value), memory_order_relaxed);
   head->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
 }
 
 template <template <class> class AtomicT>
-WEIR_HOT void BasicBitmapEngine<AtomicT>::mark_given(PageIndex page) noexcept {
+void BasicBitmapEngine<AtomicT>::mark_given(PageIndex page) noexcept {
   Page* const head = page_at(page);
   head->order.store(0, memory_order_relaxed);
   head->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);

@@ -18,8 +18,7 @@ namespace weir {
 
 // A wholly free pageblock, or two neighbours.
 template <template <class> class AtomicT>
-WEIR_HOT auto BasicBitmapEngine<AtomicT>::find_whole(Order order, std::uint32_t cpu) noexcept
-    -> Block {
+auto BasicBitmapEngine<AtomicT>::find_whole(Order order, std::uint32_t cpu) noexcept -> Block {
   if (Range* const range = ranges_; order == kPageblockOrder && range != nullptr) [[likely]] {
     const Block block{range, range->index.next_unpaired(kFreeBucket, start_of(*range, cpu))};
     if (block.number != kNone && block.entry().all_free()) [[likely]] {
@@ -33,7 +32,7 @@ WEIR_HOT auto BasicBitmapEngine<AtomicT>::find_whole(Order order, std::uint32_t 
 // Orders 9 and 10. The hints stay: what is handed out whole is given back whole, and often soon. Whoever
 // follows one meanwhile drops it.
 template <template <class> class AtomicT>
-WEIR_HOT bool BasicBitmapEngine<AtomicT>::take_whole(Block block, Order order) noexcept {
+bool BasicBitmapEngine<AtomicT>::take_whole(Block block, Order order) noexcept {
   AtomicT<std::uint32_t>& pair = block.pair();
   EntryPair seen{pair.load(memory_order_relaxed)};
   for (;;) {
@@ -62,7 +61,7 @@ WEIR_HOT bool BasicBitmapEngine<AtomicT>::take_whole(Block block, Order order) n
 // ---- takes ---------------------------------------------------------------------------------------
 
 template <template <class> class AtomicT>
-WEIR_HOT auto BasicBitmapEngine<AtomicT>::block_named(std::uint32_t name) const noexcept -> Block {
+auto BasicBitmapEngine<AtomicT>::block_named(std::uint32_t name) const noexcept -> Block {
   const std::uint32_t base = name * kPageblockFrames;
   for (Range* range = ranges_; name != kNone && range != nullptr; range = range->next) {
     const std::uint32_t number = (base - range->base) / kPageblockFrames;
@@ -75,7 +74,7 @@ WEIR_HOT auto BasicBitmapEngine<AtomicT>::block_named(std::uint32_t name) const 
 
 // What the CPU has reserved, while anything is left there: a reservation ends with the last frame.
 template <template <class> class AtomicT>
-WEIR_HOT auto BasicBitmapEngine<AtomicT>::own_block(const Slot& slot) const noexcept -> Block {
+auto BasicBitmapEngine<AtomicT>::own_block(const Slot& slot) const noexcept -> Block {
   const Block own = block_named(slot.reserved.load(memory_order_relaxed));
   return own && own.entry().reserved() ? own : Block{};
 }
@@ -83,8 +82,8 @@ WEIR_HOT auto BasicBitmapEngine<AtomicT>::own_block(const Slot& slot) const noex
 // The frames are claimed: all n are found. Each time a look round finds none, others have taken some or put
 // some elsewhere.
 template <template <class> class AtomicT>
-WEIR_HOT void BasicBitmapEngine<AtomicT>::take_frames(PageIndex* out, std::uint32_t n,
-                                                      std::uint32_t cpu) noexcept {
+void BasicBitmapEngine<AtomicT>::take_frames(PageIndex* out, std::uint32_t n,
+                                             std::uint32_t cpu) noexcept {
   Slot& slot = slot_of(cpu);
   while (n != 0) {
     Block found = own_block(slot);
@@ -161,8 +160,8 @@ std::uint32_t BasicBitmapEngine<AtomicT>::take_blocks(Order order, PageIndex* ou
 
 // The same for one of order 9.
 template <template <class> class AtomicT>
-WEIR_HOT PageIndex BasicBitmapEngine<AtomicT>::take_pageblock(std::uint64_t leave,
-                                                              std::uint32_t cpu) noexcept {
+PageIndex BasicBitmapEngine<AtomicT>::take_pageblock(std::uint64_t leave,
+                                                     std::uint32_t cpu) noexcept {
   Block found = find_whole(kPageblockOrder, cpu);
   if (!found || !take_counts(kPageblockFrames, leave)) {
     return kNoPage;
@@ -181,7 +180,7 @@ WEIR_HOT PageIndex BasicBitmapEngine<AtomicT>::take_pageblock(std::uint64_t leav
 // ---- finding -------------------------------------------------------------------------------------
 
 template <template <class> class AtomicT>
-WEIR_HOT auto BasicBitmapEngine<AtomicT>::find(Order order, std::uint32_t cpu) noexcept -> Block {
+auto BasicBitmapEngine<AtomicT>::find(Order order, std::uint32_t cpu) noexcept -> Block {
   return order < kPageblockOrder ? find_part(order, cpu) : find_whole(order, cpu);
 }
 
