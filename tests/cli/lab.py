@@ -7,7 +7,8 @@ import re
 
 from _weir import WeirTest, main
 
-EXPERIMENTS = ["forward", "pairs", "bulk", "cross-cpu"]
+ON_BUFFERS = ["forward", "pairs", "bulk", "cross-cpu"]
+EXPERIMENTS = ON_BUFFERS + ["engines"]
 
 
 class Lab(WeirTest):
@@ -43,11 +44,11 @@ class Lab(WeirTest):
         result = self.run_weir("lab", "--quick", "--filter", "mutex-list", "--filter", "weir.page", "--json")
         self.assertEqual(result.code, 0, result)
         _, rows = self.figures(result.out)
-        self.assertEqual({row["experiment"] for row in rows}, set(EXPERIMENTS))
+        self.assertEqual({row["experiment"] for row in rows}, set(ON_BUFFERS))
         self.assertEqual({row["contender"] for row in rows}, {"mutex-list", "weir.page", "floor.arithmetic"})
-        cases = {name: sorted({row["case"] for row in rows if row["experiment"] == name}) for name in EXPERIMENTS}
+        cases = {name: sorted({row["case"] for row in rows if row["experiment"] == name}) for name in ON_BUFFERS}
         self.assertEqual(cases, {"forward": ["mix"], "pairs": ["4k"], "bulk": ["64", "8"], "cross-cpu": ["1", "64"]})
-        for experiment, case in ((e, c) for e in EXPERIMENTS for c in cases[e]):
+        for experiment, case in ((e, c) for e in ON_BUFFERS for c in cases[e]):
             mine = [row for row in rows if row["experiment"] == experiment and row["case"] == case]
             self.assertGreater(self.row(mine, "weir.page", "time")["low"], 0)
             self.assertEqual(self.row(mine, "weir.page", "time")["rounds"], 7)
@@ -58,6 +59,16 @@ class Lab(WeirTest):
                     rate = self.row(mine, "weir.page", f"{counter}_per_million")
                     self.assertEqual(rate["unit"], "per million pages")
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_engines_stand_beside_a_compare_and_swap(self):
+        result = self.run_weir("lab", "engines", "--quick", "--json")
+        self.assertEqual(result.code, 0, result)
+        _, rows = self.figures(result.out)
+        self.assertEqual({row["case"] for row in rows}, {"single", "cluster", "scattered", "order9"})
+        for case in ("single", "cluster", "scattered", "order9"):
+            mine = [row for row in rows if row["case"] == case]
+            self.assertGreater(self.row(mine, "weir.bitmap", "ratio_to_floor.cmpxchg")["low"], 0)
+            self.assertGreater(self.row(mine, "weir.bitmap", "ratio_to_weir.buddy")["low"], 0)
 
     def test_one_experiment_by_name_with_everybody(self):
         result = self.run_weir("lab", "pairs", "--quick", "--rounds", "1", "--html", "lab.html", "--json", "x")

@@ -42,7 +42,7 @@
 namespace weir {
 
 // AtomicT is Atomic everywhere but in a test that runs this code step by step. The bodies stand in
-// bitmap_engine_{take,give,life}.hpp and are compiled once, in bitmap_engine.cpp.
+// bitmap_engine_{steps,take,give,life}.hpp and are compiled once, in bitmap_engine.cpp.
 template <template <class> class AtomicT>
 class BasicBitmapEngine {
  public:
@@ -78,7 +78,8 @@ class BasicBitmapEngine {
   // Reports, before anything is changed, a frame that is free, a tail, or a wrong order. The inside of a
   // taken block of order 1 to 8 given as a single frame is not seen: no descriptor is asked.
   void give(PageIndex page, Order order) noexcept;
-  // n << order <= 64 frames, in any order: one change a word, one a pageblock, one of the zone.
+  // n << order <= 64 frames, in any order. Those of one stretch of eight pageblocks, and neighbours in the
+  // array, make one change a word and one a pageblock; all together one of the zone.
   void give_many(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
 
   // Free and not claimed; exact at rest.
@@ -105,6 +106,10 @@ class BasicBitmapEngine {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   // How many pageblocks of a bucket are looked at for a run before emptier ones are.
   static constexpr std::uint32_t kLooksInBucket = 8;
+  // With so many pageblocks their bits are taken to be in the first cache, else they are asked for ahead.
+  static constexpr std::uint32_t kBlocksInCache = 256;
+  // What give_near() has a table of words for.
+  static constexpr std::uint32_t kStretchFrames = 8 * kPageblockFrames;
 
   struct alignas(kCacheLine) Line {
     AtomicT<std::uint64_t> words[kBitWords];
@@ -124,21 +129,28 @@ class BasicBitmapEngine {
 
     [[nodiscard]] bool has(PageIndex page) const noexcept { return page.value - first < frames; }
   };
-  // A pageblock: its range and its number there.
+  // A pageblock: its range and its number there, of 64 bits because compilers load it so after they have
+  // stored it: of 32 it would wait for the store each time.
   struct Block {
     Range* range = nullptr;
-    std::uint32_t number = 0;
+    std::uint64_t number = 0;
 
     [[nodiscard]] explicit operator bool() const noexcept { return range != nullptr; }
     [[nodiscard]] AtomicT<std::uint32_t>& pair() const noexcept { return range->pairs[number / 2]; }
-    [[nodiscard]] unsigned half() const noexcept { return number % 2; }
+    [[nodiscard]] unsigned half() const noexcept { return static_cast<unsigned>(number % 2); }
     [[nodiscard]] BlockEntry entry() const noexcept {
       return EntryPair{pair().load(memory_order_relaxed)}.at(half());
     }
     [[nodiscard]] Line& line() const noexcept { return range->lines[number]; }
     [[nodiscard]] PageIndex first() const noexcept {
-      return {range->base + number * kPageblockFrames};
+      return {range->base + static_cast<std::uint32_t>(number) * kPageblockFrames};
     }
+  };
+  // A frame: its pageblock, and its bit there.
+  struct Place {
+    Block block;
+    std::uint32_t word;
+    std::uint32_t bit;
   };
   // Hints, written by the threads that pass this CPU number. A block is known by first frame / 512.
   struct alignas(kNoFalseSharing) Slot {
@@ -150,28 +162,54 @@ class BasicBitmapEngine {
     AtomicT<std::uint64_t> word{0};
   };
 
-  [[nodiscard]] Range* range_of(PageIndex page) const noexcept {
+  [[nodiscard]] WEIR_HOT Range* range_of(PageIndex page) const noexcept {
     Range* range = ranges_;
     while (range != nullptr && !range->has(page)) {
       range = range->next;
     }
     return range;
   }
-  [[nodiscard]] static Block block_in(Range* range, PageIndex page) noexcept {
+  [[nodiscard]] WEIR_HOT static Block block_in(Range* range, PageIndex page) noexcept {
     return {range, (page.value - range->base) / kPageblockFrames};
   }
+  [[nodiscard]] WEIR_HOT static Place place_in(Range* range, PageIndex page) noexcept {
+    return {block_in(range, page), page.value % kPageblockFrames / kBitWordFrames,
+            page.value % kBitWordFrames};
+  }
   // By the number in a slot; empty for kNone.
-  [[nodiscard]] Block block_named(std::uint32_t name) const noexcept;
+  [[nodiscard]] WEIR_HOT Block block_named(std::uint32_t name) const noexcept;
   [[nodiscard]] static std::uint32_t name_of(Block block) noexcept {
     return block.first().value / kPageblockFrames;
   }
+  // Each CPU looks from a place of its own on, so that the first pageblocks of all are not neighbours.
+  [[nodiscard]] static std::uint32_t start_of(const Range& range, std::uint32_t cpu) noexcept {
+    return range.blocks / kCpuSlots * (cpu % kCpuSlots);
+  }
   [[nodiscard]] Slot& slot_of(std::uint32_t cpu) noexcept { return slots_[cpu % kCpuSlots]; }
 
+  // bitmap_engine_steps.hpp
+  [[nodiscard]] WEIR_HOT bool take_counts(std::uint64_t n, std::uint64_t leave) noexcept;
+  WEIR_HOT void give_counts(std::uint64_t n) noexcept;
+  // Applies a change of a pageblock's entry and moves its hint. The entry before it, or nothing when
+  // the change is refused.
+  template <class Change>
+  WEIR_HOT MaybeEntry update(Block block, Change change) noexcept;
+  WEIR_HOT void add_count(Block block, std::uint32_t n) noexcept;
+  WEIR_COLD void move_hint(Block block, BlockEntry before, BlockEntry after) noexcept;
+  void forget(Block block, unsigned bucket) noexcept;
+  WEIR_HOT void set_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
+  WEIR_HOT static void mark_taken(PageIndex page, Order order) noexcept;
+  WEIR_HOT static void mark_given(PageIndex page) noexcept;
+
   // bitmap_engine_take.hpp
-  [[nodiscard]] bool take_counts(std::uint64_t n, std::uint64_t leave) noexcept;
-  std::uint32_t take_found(Block found, Order order, PageIndex* out, std::uint32_t n,
-                           std::uint32_t cpu) noexcept;
+  [[nodiscard]] WEIR_HOT PageIndex take_pageblock(std::uint64_t leave, std::uint32_t cpu) noexcept;
+  WEIR_HOT void take_frames(PageIndex* out, std::uint32_t n, std::uint32_t cpu) noexcept;
+  std::uint32_t take_blocks(Order order, PageIndex* out, std::uint32_t n, std::uint64_t leave,
+                            std::uint32_t cpu) noexcept;
+  [[nodiscard]] WEIR_HOT Block own_block(const Slot& slot) const noexcept;
   [[nodiscard]] Block find(Order order, std::uint32_t cpu) noexcept;
+  [[nodiscard]] WEIR_HOT Block find_whole(Order order, std::uint32_t cpu) noexcept;
+  [[nodiscard]] Block find_part(Order order, std::uint32_t cpu) noexcept;
   [[nodiscard]] Block find_hinted(Order order, unsigned bucket, std::uint32_t cpu) noexcept;
   [[nodiscard]] Block scan(Order order) const noexcept;
   [[nodiscard]] static bool suits(Block block, Order order) noexcept;
@@ -181,29 +219,22 @@ class BasicBitmapEngine {
   std::uint32_t take_singles(Block block, PageIndex* out, std::uint32_t n, Slot& slot) noexcept;
   std::uint32_t take_runs(Block block, Order order, PageIndex* out, std::uint32_t n) noexcept;
   [[nodiscard]] PageIndex take_words(Block block, Order order) noexcept;
-  [[nodiscard]] bool take_whole(Block block, Order order) noexcept;
+  [[nodiscard]] WEIR_HOT bool take_whole(Block block, Order order) noexcept;
   void keep(Slot& slot, Block block) noexcept;
-  static void mark_taken(PageIndex page, Order order) noexcept;
 
   // bitmap_engine_give.hpp
-  struct Sheaf;
+  WEIR_COLD static void report_order(Block block, PageIndex page, Order order) noexcept;
+  WEIR_COLD static void report_free(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
   [[nodiscard]] Range* range_or_report(PageIndex page) const noexcept;
-  static void check_order(Block block, PageIndex page, Order order) noexcept;
-  static void check_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
-  static void report_if_free(PageIndex first, std::uint64_t bits) noexcept;
-  static void mark_given(PageIndex page) noexcept;
-  void set_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
-  void give_counts(std::uint64_t n) noexcept;
-  void give_whole(Block block, Order order) noexcept;
+  WEIR_HOT static void check_order(Block block, PageIndex page, Order order) noexcept;
+  WEIR_HOT static void check_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
+  WEIR_HOT void give_whole(Block block, PageIndex page, Order order) noexcept;
+  void give_words(Place place, PageIndex page, Order order) noexcept;
   void give_scattered(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
-
-  // Applies a change of a pageblock's entry and moves its hint. The entry before it, or nothing when
-  // the change is refused.
-  template <class Change>
-  std::optional<BlockEntry> update(Block block, Change change) noexcept;
-  void move_hint(Block block, BlockEntry before, BlockEntry after) noexcept;
-  void forget(Block block, unsigned bucket) noexcept;
-  void add_count(Block block, std::uint32_t n) noexcept;
+  void check_each(Order order, const PageIndex* pages, std::uint32_t n) const noexcept;
+  static void report_twice(const PageIndex* pages, std::uint32_t n) noexcept;
+  void give_near(Range* range, Order order, const PageIndex* pages, std::uint32_t n) noexcept;
+  void give_apart(Range* range, Order order, const PageIndex* pages, std::uint32_t n) noexcept;
 
   // bitmap_engine_life.hpp
   void fill(Range& range) noexcept;

@@ -2,121 +2,63 @@
 // zone/bitmap_engine_take.hpp — how BasicBitmapEngine finds and takes. Included by bitmap_engine.cpp and
 // by the test that runs these bodies step by step.
 //
-// Every take is the same three steps: claim from the zone's count; find() a pageblock, by loads alone;
-// try_take() from it, which may come too late and says how many blocks it got. Then find again.
+// Every take is the same three steps: claim from the zone's count; find a pageblock, by loads alone; try to
+// take from it, which may come too late and tells what it got. Then find again.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-#include "weir/zone/bitmap_engine.hpp"
-#include "weir/zone/frame_table.hpp"
+#include "weir/zone/bitmap_engine_steps.hpp"
 
 namespace weir {
 
-// ---- the zone's count ----------------------------------------------------------------------------
+// ---- whole pageblocks ----------------------------------------------------------------------------
 
+// A wholly free pageblock, or two neighbours.
 template <template <class> class AtomicT>
-bool BasicBitmapEngine<AtomicT>::take_counts(std::uint64_t n, std::uint64_t leave) noexcept {
-  ZoneCounts seen{counts_.word.load(memory_order_relaxed)};
-  for (;;) {
-    const std::optional<ZoneCounts> left = seen.take(n, leave);
-    if (!left) {
-      return false;
+auto BasicBitmapEngine<AtomicT>::find_whole(Order order, std::uint32_t cpu) noexcept -> Block {
+  if (Range* const range = ranges_; order == kPageblockOrder && range != nullptr) [[likely]] {
+    const Block block{range, range->index.next_unpaired(kFreeBucket, start_of(*range, cpu))};
+    if (block.number != kNone && block.entry().all_free()) [[likely]] {
+      return block;
     }
-    // pairs: give() release: the counts of pageblocks that this one sums are seen
-    if (counts_.word.compare_exchange_weak(seen.word, left->word, memory_order_acquire,
-                                           memory_order_relaxed)) {
+  }
+  const Block block = find_hinted(order, kFreeBucket, cpu);
+  return block ? block : scan(order);
+}
+
+// Orders 9 and 10. The hints stay: what is handed out whole is given back whole, and often soon. Whoever
+// follows one meanwhile drops it.
+template <template <class> class AtomicT>
+bool BasicBitmapEngine<AtomicT>::take_whole(Block block, Order order) noexcept {
+  AtomicT<std::uint32_t>& pair = block.pair();
+  EntryPair seen{pair.load(memory_order_relaxed)};
+  for (;;) {
+    EntryPair after;
+    if (order == kPageblockOrder) {
+      const MaybeEntry entry = seen.at(block.half()).take_whole();
+      if (!entry) {
+        return false;
+      }
+      after = seen.with(block.half(), *entry);
+    } else {
+      const std::optional<EntryPair> both = seen.take_whole();
+      if (!both) {
+        return false;
+      }
+      after = *both;
+    }
+    // pairs: give_whole(), whose giver is done with the frames
+    if (pair.compare_exchange_weak(seen.word, after.word, memory_order_seq_cst,
+                                   memory_order_relaxed)) {
       return true;
     }
   }
-}
-
-template <template <class> class AtomicT>
-bool BasicBitmapEngine<AtomicT>::claim(std::uint64_t n, std::uint64_t leave) noexcept {
-  ZoneCounts seen{counts_.word.load(memory_order_relaxed)};
-  for (;;) {
-    const std::optional<ZoneCounts> left = seen.claim(n, leave);
-    if (!left) {
-      return false;
-    }
-    // pairs: give() release
-    if (counts_.word.compare_exchange_weak(seen.word, left->word, memory_order_acquire,
-                                           memory_order_relaxed)) {
-      return true;
-    }
-  }
-}
-
-template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::unclaim(std::uint64_t n) noexcept {
-  // pairs: take_counts(), claim() acquire
-  counts_.word.fetch_add(ZoneCounts::unclaim(n), memory_order_release);
 }
 
 // ---- takes ---------------------------------------------------------------------------------------
-
-template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::take_claimed(PageIndex* out, std::uint32_t n,
-                                              std::uint32_t cpu) noexcept {
-  static_cast<void>(take_found({}, Order{0}, out, n, cpu));
-  counts_.word.fetch_sub(n * ZoneCounts::kOneClaimed, memory_order_relaxed);
-}
-
-template <template <class> class AtomicT>
-PageIndex BasicBitmapEngine<AtomicT>::take(Order order, std::uint64_t leave,
-                                           std::uint32_t cpu) noexcept {
-  PageIndex page;
-  return take_many(order, &page, 1, leave, cpu) == 1 ? page : kNoPage;
-}
-
-template <template <class> class AtomicT>
-std::uint32_t BasicBitmapEngine<AtomicT>::take_many(Order order, PageIndex* out, std::uint32_t n,
-                                                    std::uint64_t leave,
-                                                    std::uint32_t cpu) noexcept {
-  Block found;
-  if (order.value > 0) {
-    // Looks before it claims: a request for a block that is not there must not make others go without
-    // frames meanwhile.
-    found = find(order, cpu);
-    if (!found) {
-      return 0;
-    }
-  }
-  const std::uint64_t frames = std::uint64_t{n} << order.value;
-  if (!take_counts(frames, leave)) {
-    return 0;
-  }
-  const std::uint32_t got = take_found(found, order, out, n, cpu);
-  if (got < n) {
-    // pairs: take_counts(), claim() acquire
-    counts_.word.fetch_add(std::uint64_t{n - got} << order.value, memory_order_release);
-  }
-  return got;
-}
-
-// The frames are claimed. `found`: where to begin, if it is known. Of single frames always all n: each
-// time a look round finds none, others have taken some or put some elsewhere.
-template <template <class> class AtomicT>
-std::uint32_t BasicBitmapEngine<AtomicT>::take_found(Block found, Order order, PageIndex* out,
-                                                     std::uint32_t n, std::uint32_t cpu) noexcept {
-  std::uint32_t got = 0;
-  while (got < n) {
-    if (!found) {
-      found = find(order, cpu);
-    }
-    if (found) {
-      got += try_take(found, order, out + got, n - got, cpu);
-      found = {};
-    } else if (order.value > 0) {
-      break;
-    }
-  }
-  return got;
-}
-
-// ---- finding -------------------------------------------------------------------------------------
 
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::block_named(std::uint32_t name) const noexcept -> Block {
@@ -130,24 +72,132 @@ auto BasicBitmapEngine<AtomicT>::block_named(std::uint32_t name) const noexcept 
   return {};
 }
 
+// What the CPU has reserved, while anything is left there: a reservation ends with the last frame.
+template <template <class> class AtomicT>
+auto BasicBitmapEngine<AtomicT>::own_block(const Slot& slot) const noexcept -> Block {
+  const Block own = block_named(slot.reserved.load(memory_order_relaxed));
+  return own && own.entry().reserved() ? own : Block{};
+}
+
+// The frames are claimed: all n are found. Each time a look round finds none, others have taken some or put
+// some elsewhere.
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::take_frames(PageIndex* out, std::uint32_t n,
+                                             std::uint32_t cpu) noexcept {
+  Slot& slot = slot_of(cpu);
+  while (n != 0) {
+    Block found = own_block(slot);
+    if (!found) [[unlikely]] {
+      found = find_part(Order{0}, cpu);
+    }
+    if (found) [[likely]] {
+      const std::uint32_t got = take_singles(found, out, n, slot);
+      out += got;
+      n -= got;
+    }
+  }
+}
+
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::take_claimed(PageIndex* out, std::uint32_t n,
+                                              std::uint32_t cpu) noexcept {
+  take_frames(out, n, cpu);
+  counts_.word.fetch_sub(n * ZoneCounts::kOneClaimed, memory_order_relaxed);
+}
+
+template <template <class> class AtomicT>
+PageIndex BasicBitmapEngine<AtomicT>::take(Order order, std::uint64_t leave,
+                                           std::uint32_t cpu) noexcept {
+  if (order == kPageblockOrder) {
+    return take_pageblock(leave, cpu);
+  }
+  PageIndex page;
+  if (order.value == 0) {
+    if (!take_counts(1, leave)) {
+      return kNoPage;
+    }
+    take_frames(&page, 1, cpu);
+    return page;
+  }
+  return take_blocks(order, &page, 1, leave, cpu) == 1 ? page : kNoPage;
+}
+
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::take_many(Order order, PageIndex* out, std::uint32_t n,
+                                                    std::uint64_t leave,
+                                                    std::uint32_t cpu) noexcept {
+  if (order.value > 0) {
+    return take_blocks(order, out, n, leave, cpu);
+  }
+  if (!take_counts(n, leave)) {
+    return 0;
+  }
+  take_frames(out, n, cpu);
+  return n;
+}
+
+// Above order 0. Looks before it claims: a request for a block that is not there must not make others go
+// without frames meanwhile.
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::take_blocks(Order order, PageIndex* out, std::uint32_t n,
+                                                      std::uint64_t leave,
+                                                      std::uint32_t cpu) noexcept {
+  Block found = n != 0 ? find(order, cpu) : Block{};
+  if (!found || !take_counts(std::uint64_t{n} << order.value, leave)) {
+    return 0;
+  }
+  std::uint32_t got = 0;
+  while (found) {
+    got += try_take(found, order, out + got, n - got, cpu);
+    if (got == n) {
+      return n;
+    }
+    found = find(order, cpu);
+  }
+  give_counts(std::uint64_t{n - got} << order.value);
+  return got;
+}
+
+// The same for one of order 9.
+template <template <class> class AtomicT>
+PageIndex BasicBitmapEngine<AtomicT>::take_pageblock(std::uint64_t leave,
+                                                     std::uint32_t cpu) noexcept {
+  Block found = find_whole(kPageblockOrder, cpu);
+  if (!found || !take_counts(kPageblockFrames, leave)) {
+    return kNoPage;
+  }
+  while (!take_whole(found, kPageblockOrder)) {
+    found = find_whole(kPageblockOrder, cpu);
+    if (!found) {
+      give_counts(kPageblockFrames);
+      return kNoPage;
+    }
+  }
+  mark_taken(found.first(), kPageblockOrder);
+  return found.first();
+}
+
+// ---- finding -------------------------------------------------------------------------------------
+
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::find(Order order, std::uint32_t cpu) noexcept -> Block {
+  return order < kPageblockOrder ? find_part(order, cpu) : find_whole(order, cpu);
+}
+
+// Of orders 0 to 8: out of the pageblock that served last, then out of the fullest.
+template <template <class> class AtomicT>
+auto BasicBitmapEngine<AtomicT>::find_part(Order order, std::uint32_t cpu) noexcept -> Block {
   const Slot& slot = slot_of(cpu);
-  unsigned bucket = kFreeBucket;
-  if (order < kPageblockOrder) {
-    if (order.value > 0) {
-      const Block last = block_named(slot.runs.load(memory_order_relaxed));
-      if (last && suits(last, order)) {
-        return last;
-      }
+  if (order.value > 0) {
+    const Block last = block_named(slot.runs.load(memory_order_relaxed));
+    if (last && suits(last, order)) {
+      return last;
     }
-    const Block own = block_named(slot.reserved.load(memory_order_relaxed));
-    if (own && own.entry().reserved() && suits(own, order)) {
-      return own;
-    }
-    bucket = BlockEntry::of(frames_in(order)).bucket();
   }
-  for (; bucket < kBuckets; ++bucket) {
+  if (const Block own = own_block(slot); own && suits(own, order)) {
+    return own;
+  }
+  for (unsigned bucket = BlockEntry::of(frames_in(order)).bucket(); bucket < kBuckets; ++bucket) {
     if (const Block block = find_hinted(order, bucket, cpu)) {
       return block;
     }
@@ -155,7 +205,7 @@ auto BasicBitmapEngine<AtomicT>::find(Order order, std::uint32_t cpu) noexcept -
   return scan(order);
 }
 
-// Each CPU begins at a place of its own, so that the first pageblocks of all are not neighbours.
+// Some of a bucket's pageblocks are looked at, one after the other; hints that are stale are dropped.
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::find_hinted(Order order, unsigned bucket,
                                              std::uint32_t cpu) noexcept -> Block {
@@ -165,7 +215,7 @@ auto BasicBitmapEngine<AtomicT>::find_hinted(Order order, unsigned bucket,
              : bucket == kFreeBucket ? range->index.next_unpaired(bucket, from)
                                      : range->index.next(bucket, from);
     };
-    const std::uint32_t start = range->blocks / kCpuSlots * (cpu % kCpuSlots);
+    const std::uint32_t start = start_of(*range, cpu);
     std::uint32_t looks = 0;
     std::uint32_t from = start;
     std::uint32_t end = range->blocks;
@@ -251,12 +301,10 @@ std::uint32_t BasicBitmapEngine<AtomicT>::runs_in(Block block, Order order,
 
 // ---- taking --------------------------------------------------------------------------------------
 
+// Above order 0; as many as there are, up to n.
 template <template <class> class AtomicT>
 std::uint32_t BasicBitmapEngine<AtomicT>::try_take(Block block, Order order, PageIndex* out,
                                                    std::uint32_t n, std::uint32_t cpu) noexcept {
-  if (order.value == 0) {
-    return take_singles(block, out, n, slot_of(cpu));
-  }
   std::uint32_t got = 0;
   if (order.value <= kWordOrder) {
     got = take_runs(block, order, out, n);
@@ -282,7 +330,7 @@ std::uint32_t BasicBitmapEngine<AtomicT>::try_take(Block block, Order order, Pag
 template <template <class> class AtomicT>
 std::uint32_t BasicBitmapEngine<AtomicT>::take_singles(Block block, PageIndex* out, std::uint32_t n,
                                                        Slot& slot) noexcept {
-  const std::optional<BlockEntry> before = update(block, [n](BlockEntry entry) {
+  const MaybeEntry before = update(block, [n](BlockEntry entry) {
     const std::uint32_t some = std::min(n, entry.count());
     return some == 0 ? std::nullopt : entry.reserved() ? entry.less(some) : entry.reserve(some);
   });
@@ -328,9 +376,9 @@ std::uint32_t BasicBitmapEngine<AtomicT>::take_runs(Block block, Order order, Pa
                                                     std::uint32_t n) noexcept {
   const std::uint32_t visible = runs_in(block, order, n);
   std::uint32_t left = 0;
-  const std::optional<BlockEntry> before = update(block, [&](BlockEntry entry) {
+  const MaybeEntry before = update(block, [&](BlockEntry entry) {
     left = std::min(visible, entry.count() >> order.value);
-    return left == 0 ? std::nullopt : entry.less(left << order.value);
+    return left == 0 ? MaybeEntry{std::nullopt} : entry.less(left << order.value);
   });
   if (!before) {
     return 0;
@@ -394,26 +442,6 @@ PageIndex BasicBitmapEngine<AtomicT>::take_words(Block block, Order order) noexc
   return kNoPage;
 }
 
-// Orders 9 and 10.
-template <template <class> class AtomicT>
-bool BasicBitmapEngine<AtomicT>::take_whole(Block block, Order order) noexcept {
-  if (order == kPageblockOrder) {
-    return update(block, [](BlockEntry entry) { return entry.take_whole(); }).has_value();
-  }
-  EntryPair seen{block.pair().load(memory_order_relaxed)};
-  for (;;) {
-    const std::optional<EntryPair> after = seen.take_whole();
-    if (!after) {
-      return false;
-    }
-    // pairs: give_whole() release
-    if (block.pair().compare_exchange_weak(seen.word, after->word, memory_order_seq_cst,
-                                           memory_order_relaxed)) {
-      return true;  // the hints stay, as in move_hint()
-    }
-  }
-}
-
 // The slot has this pageblock from now on, and the one before goes back to the index. A flag that is
 // set here and whose slot another thread has overwritten meanwhile is cleared by that thread.
 template <template <class> class AtomicT>
@@ -424,14 +452,6 @@ void BasicBitmapEngine<AtomicT>::keep(Slot& slot, Block block) noexcept {
   if (const Block old = block_named(before); old && before != name) {
     static_cast<void>(update(old, [](BlockEntry entry) { return entry.release(); }));
   }
-}
-
-// The flag is added, never the word stored: somebody may be looking at the count.
-template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::mark_taken(PageIndex page, Order order) noexcept {
-  Page* const head = page_at(page);
-  head->order.store(static_cast<std::uint8_t>(order.value), memory_order_relaxed);
-  head->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
 }
 
 }  // namespace weir

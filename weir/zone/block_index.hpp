@@ -48,21 +48,16 @@ class BasicBlockIndex {
   // the other changes the hint and looks at the entry, so at least one of them sees what the other did.
 
   // Does not write when the hint is there already.
-  void set(unsigned bucket, std::uint32_t block) noexcept {
-    const std::uint64_t bit = std::uint64_t{1} << (block % 64);
-    Word& word = word_of(bucket, block / 64);
+  WEIR_HOT void set(unsigned bucket, std::uint64_t block) noexcept {
     // pairs: clear(), before the second look of BasicBitmapEngine::forget
-    if ((word.load(memory_order_seq_cst) & bit) != 0) {
-      return;
-    }
-    const std::uint64_t before = word.fetch_or(bit, memory_order_seq_cst);  // pairs: clear()
-    if (before == 0) {
-      set_summary(bucket, block / 64);
+    const std::uint64_t word = word_of(bucket, block / 64).load(memory_order_seq_cst);
+    if ((word >> (block % 64) & 1) == 0) [[unlikely]] {
+      set_anew(bucket, block);
     }
   }
-  void clear(unsigned bucket, std::uint32_t block) noexcept {
+  void clear(unsigned bucket, std::uint64_t block) noexcept {
     const std::uint64_t bit = std::uint64_t{1} << (block % 64);
-    const std::uint32_t at = block / 64;
+    const std::uint64_t at = block / 64;
     Word& word = word_of(bucket, at);
     const std::uint64_t before = word.fetch_and(~bit, memory_order_seq_cst);  // pairs: set()
     if ((before & ~bit) != 0) {
@@ -75,7 +70,7 @@ class BasicBlockIndex {
       set_summary(bucket, at);
     }
   }
-  [[nodiscard]] bool test(unsigned bucket, std::uint32_t block) const noexcept {
+  [[nodiscard]] bool test(unsigned bucket, std::uint64_t block) const noexcept {
     return (word_of(bucket, block / 64).load(memory_order_relaxed) >> (block % 64) & 1) != 0;
   }
 
@@ -88,7 +83,8 @@ class BasicBlockIndex {
     return find(bucket, from, [](std::uint64_t word) { return run_heads(word, 1); });
   }
   // The same as next(), but one without its neighbour when the same word has such: pairs are kept.
-  [[nodiscard]] std::uint32_t next_unpaired(unsigned bucket, std::uint32_t from) const noexcept {
+  [[nodiscard]] WEIR_HOT std::uint32_t next_unpaired(unsigned bucket,
+                                                     std::uint32_t from) const noexcept {
     return find(bucket, from, [](std::uint64_t word) {
       const std::uint64_t unpaired = lonely_heads(word, 0);
       return unpaired != 0 ? unpaired : word;
@@ -119,13 +115,20 @@ class BasicBlockIndex {
   [[nodiscard]] static constexpr std::uint32_t stride(std::uint32_t blocks) noexcept {
     return align_up(summary_count(blocks) + word_count(blocks), 8U);
   }
-  [[nodiscard]] Word& summary_of(unsigned bucket, std::uint32_t i) const noexcept {
+  [[nodiscard]] Word& summary_of(unsigned bucket, std::uint64_t i) const noexcept {
     return words_[std::uint64_t{bucket} * stride(blocks_) + i];
   }
-  [[nodiscard]] Word& word_of(unsigned bucket, std::uint32_t i) const noexcept {
+  [[nodiscard]] Word& word_of(unsigned bucket, std::uint64_t i) const noexcept {
     return words_[std::uint64_t{bucket} * stride(blocks_) + summary_count(blocks_) + i];
   }
-  void set_summary(unsigned bucket, std::uint32_t at) noexcept {
+  [[gnu::noinline]] void set_anew(unsigned bucket, std::uint64_t block) noexcept {
+    const std::uint64_t bit = std::uint64_t{1} << (block % 64);
+    // pairs: clear()
+    if (word_of(bucket, block / 64).fetch_or(bit, memory_order_seq_cst) == 0) {
+      set_summary(bucket, block / 64);
+    }
+  }
+  void set_summary(unsigned bucket, std::uint64_t at) noexcept {
     const std::uint64_t bit = std::uint64_t{1} << (at % 64);
     Word& summary = summary_of(bucket, at / 64);
     if ((summary.load(memory_order_seq_cst) & bit) == 0) {  // pairs: clear()
@@ -135,8 +138,8 @@ class BasicBlockIndex {
 
   // `choose` keeps some of a word's bits.
   template <class Choose>
-  [[nodiscard]] std::uint32_t find(unsigned bucket, std::uint32_t from,
-                                   Choose choose) const noexcept {
+  [[nodiscard]] WEIR_HOT std::uint32_t find(unsigned bucket, std::uint32_t from,
+                                            Choose choose) const noexcept {
     if (from >= blocks_) {
       return kNone;
     }

@@ -38,13 +38,15 @@ inline constexpr unsigned kNoBucket = ~0U;
 
 // ---- a pageblock ---------------------------------------------------------------------------------
 
+class MaybeEntry;
+
 struct BlockEntry {
   static constexpr unsigned kCountMask = (1U << 10) - 1;
   static constexpr unsigned kWhole = 1U << 10;     // handed out as order 9, or half of an order 10
   static constexpr unsigned kReserved = 1U << 11;  // some CPU allocates from it; others avoid it
   static_assert(kPageblockFrames <= kCountMask);
 
-  std::uint16_t word = 0;
+  std::uint32_t word = 0;  // the lower 16 bits
 
   friend constexpr bool operator==(BlockEntry, BlockEntry) = default;
 
@@ -55,39 +57,20 @@ struct BlockEntry {
   [[nodiscard]] constexpr bool all_free() const noexcept { return count() == kPageblockFrames; }
 
   [[nodiscard]] static constexpr BlockEntry of(std::uint32_t count, unsigned flags = 0) noexcept {
-    return {static_cast<std::uint16_t>(count | flags)};
+    return {count | flags};
   }
 
   // n frames fewer; none when there are not so many. A reservation ends with the last frame, so that
   // whoever gives to the pageblock next brings it back into the index.
-  [[nodiscard]] constexpr std::optional<BlockEntry> less(std::uint32_t n) const noexcept {
-    if (count() < n) {
-      return std::nullopt;
-    }
-    return count() == n ? of(0, word & kWhole) : of(word - n);
-  }
+  [[nodiscard]] constexpr MaybeEntry less(std::uint32_t n) const noexcept;
   // n frames more; none when the pageblock is whole or would have more than all.
-  [[nodiscard]] constexpr std::optional<BlockEntry> more(std::uint32_t n) const noexcept {
-    if (whole() || count() + n > kPageblockFrames) {
-      return std::nullopt;
-    }
-    return of(word + n);
-  }
+  [[nodiscard]] constexpr MaybeEntry more(std::uint32_t n) const noexcept;
   // n frames fewer and, if any are left and no CPU has it, reserved.
-  [[nodiscard]] constexpr std::optional<BlockEntry> reserve(std::uint32_t n) const noexcept {
-    const std::optional<BlockEntry> left = less(n);
-    return left && left->count() != 0 ? of(left->word, kReserved) : left;
-  }
-  [[nodiscard]] constexpr std::optional<BlockEntry> release() const noexcept {
-    return reserved() ? std::optional{of(word & ~kReserved)} : std::nullopt;
-  }
+  [[nodiscard]] constexpr MaybeEntry reserve(std::uint32_t n) const noexcept;
+  [[nodiscard]] constexpr MaybeEntry release() const noexcept;
   // All frames at once; a reservation ends.
-  [[nodiscard]] constexpr std::optional<BlockEntry> take_whole() const noexcept {
-    return all_free() ? std::optional{of(0, kWhole)} : std::nullopt;
-  }
-  [[nodiscard]] constexpr std::optional<BlockEntry> give_whole() const noexcept {
-    return whole() ? std::optional{of(kPageblockFrames)} : std::nullopt;
-  }
+  [[nodiscard]] constexpr MaybeEntry take_whole() const noexcept;
+  [[nodiscard]] constexpr MaybeEntry give_whole() const noexcept;
 
   // Where the index has it; kNoBucket when nobody should look for it there.
   [[nodiscard]] constexpr unsigned bucket() const noexcept {
@@ -96,7 +79,58 @@ struct BlockEntry {
     }
     return all_free() ? kFreeBucket : (count() - 1) >> kBucketShift;
   }
+  // Whether it may have moved to another bucket; false only if it has not. Cheaper than to ask for both.
+  [[nodiscard]] constexpr bool may_move(BlockEntry after) const noexcept {
+    if ((word & after.word & kReserved) != 0) {
+      return false;
+    }
+    return ((word - 1U) ^ (after.word - 1U)) >> kBucketShift != 0 || all_free() || after.all_free();
+  }
 };
+
+// An entry, or that a change is refused. One register, where std::optional is two stores that one load then
+// waits for.
+class MaybeEntry {
+ public:
+  constexpr MaybeEntry(BlockEntry entry) noexcept : entry_(entry) {}   // NOLINT
+  constexpr MaybeEntry(std::nullopt_t) noexcept : entry_{kRefused} {}  // NOLINT
+  friend constexpr bool operator==(MaybeEntry, MaybeEntry) = default;
+
+  [[nodiscard]] constexpr bool has_value() const noexcept { return entry_.word != kRefused; }
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return has_value(); }
+  [[nodiscard]] constexpr BlockEntry operator*() const noexcept { return entry_; }
+  [[nodiscard]] constexpr const BlockEntry* operator->() const noexcept { return &entry_; }
+
+ private:
+  static constexpr std::uint32_t kRefused = 1U << 31;
+  BlockEntry entry_;
+};
+
+constexpr MaybeEntry BlockEntry::less(std::uint32_t n) const noexcept {
+  if (count() < n) {
+    return std::nullopt;
+  }
+  return count() == n ? of(0, word & kWhole) : of(word - n);
+}
+constexpr MaybeEntry BlockEntry::more(std::uint32_t n) const noexcept {
+  if (whole() || count() + n > kPageblockFrames) {
+    return std::nullopt;
+  }
+  return of(word + n);
+}
+constexpr MaybeEntry BlockEntry::reserve(std::uint32_t n) const noexcept {
+  const MaybeEntry left = less(n);
+  return left && left->count() != 0 ? of((*left).word, kReserved) : left;
+}
+constexpr MaybeEntry BlockEntry::release() const noexcept {
+  return reserved() ? MaybeEntry{of(word & ~kReserved)} : std::nullopt;
+}
+constexpr MaybeEntry BlockEntry::take_whole() const noexcept {
+  return all_free() ? MaybeEntry{of(0, kWhole)} : std::nullopt;
+}
+constexpr MaybeEntry BlockEntry::give_whole() const noexcept {
+  return whole() ? MaybeEntry{of(kPageblockFrames)} : std::nullopt;
+}
 
 // The entries of two pageblocks that make one block of order 10.
 struct EntryPair {
@@ -105,11 +139,11 @@ struct EntryPair {
   std::uint32_t word = 0;
 
   [[nodiscard]] constexpr BlockEntry at(unsigned half) const noexcept {
-    return {static_cast<std::uint16_t>(word >> (half * kHalfBits))};
+    return {(word >> (half * kHalfBits)) & 0xffffU};
   }
   [[nodiscard]] constexpr EntryPair with(unsigned half, BlockEntry entry) const noexcept {
     const unsigned shift = half * kHalfBits;
-    return {(word & ~(0xffffU << shift)) | static_cast<std::uint32_t>(entry.word) << shift};
+    return {(word & ~(0xffffU << shift)) | entry.word << shift};
   }
   [[nodiscard]] static constexpr EntryPair of(BlockEntry even, BlockEntry odd) noexcept {
     return EntryPair{}.with(0, even).with(1, odd);
@@ -119,13 +153,13 @@ struct EntryPair {
     return at(0).count() == 0 && at(1).count() == 0;
   }
   [[nodiscard]] constexpr std::optional<EntryPair> take_whole() const noexcept {
-    const std::optional<BlockEntry> even = at(0).take_whole();
-    const std::optional<BlockEntry> odd = at(1).take_whole();
+    const MaybeEntry even = at(0).take_whole();
+    const MaybeEntry odd = at(1).take_whole();
     return even && odd ? std::optional{of(*even, *odd)} : std::nullopt;
   }
   [[nodiscard]] constexpr std::optional<EntryPair> give_whole() const noexcept {
-    const std::optional<BlockEntry> even = at(0).give_whole();
-    const std::optional<BlockEntry> odd = at(1).give_whole();
+    const MaybeEntry even = at(0).give_whole();
+    const MaybeEntry odd = at(1).give_whole();
     return even && odd ? std::optional{of(*even, *odd)} : std::nullopt;
   }
 };
@@ -232,8 +266,15 @@ constexpr PageIndex* name_bits(PageIndex first, std::uint64_t bits, PageIndex* o
 // Whether these frames follow one another.
 [[nodiscard]] constexpr bool ascend(const PageIndex* pages, std::uint32_t n) noexcept {
   std::uint32_t differences = 0;
-  for (std::uint32_t i = 0; i < n; ++i) {
-    differences |= pages[i].value ^ (pages[0].value + i);
+  const auto look = [&](std::uint32_t i) { differences |= pages[i].value ^ (pages[0].value + i); };
+  if (n == kBitWordFrames) {  // a constant, so that compilers look at several at once
+    for (std::uint32_t i = 0; i < kBitWordFrames; ++i) {
+      look(i);
+    }
+  } else {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      look(i);
+    }
   }
   return differences == 0;
 }

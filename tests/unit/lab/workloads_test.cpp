@@ -16,6 +16,9 @@
 #include "lab/contenders/list_buffers.hpp"
 #include "lab/contenders/malloc_buffers.hpp"
 #include "lab/contenders/weir_buffers.hpp"
+#include "lab/contenders/zone_engines.hpp"
+#include "lab/experiments/engines.hpp"
+#include "lab/experiments/experiments.hpp"
 #include "lab/experiments/trials.hpp"
 #include "lab/harness/crew.hpp"
 #include "weir/io/capture.hpp"
@@ -480,6 +483,72 @@ TEST(ListBuffers, UnderASpinLockBuffersStayDistinct) {
   ASSERT_EQ(buffers.alloc_bulk(std::span<std::byte*>(all)), 512U);
   std::sort(all.begin(), all.begin() + 512);
   EXPECT_EQ(std::adjacent_find(all.begin(), all.begin() + 512), all.begin() + 512);
+}
+
+// ---- engines -------------------------------------------------------------------------------------
+
+// Loses each thousandth frame, or hands it out twice.
+template <bool kTwice>
+class FaultyFrames {
+ public:
+  explicit FaultyFrames(std::uint64_t frames) : honest_(frames) {}
+  PageIndex take(Order order) noexcept {
+    if (kTwice && ++count_ % kPeriod == 0) {
+      return last_;
+    }
+    last_ = honest_.take(order);
+    return last_;
+  }
+  void give(PageIndex page, Order order) noexcept {
+    if (!kTwice && ++count_ % kPeriod != 0) {
+      honest_.give(page, order);
+    }
+  }
+  std::uint32_t take_many(PageIndex* out, std::uint32_t n) noexcept {
+    return honest_.take_many(out, n);
+  }
+  void give_many(const PageIndex* pages, std::uint32_t n) noexcept {
+    honest_.give_many(pages, n - (!kTwice && ++count_ % kPeriod == 0 ? 1 : 0));
+  }
+
+ private:
+  static constexpr std::uint64_t kPeriod = 1000;
+  BitmapFrames honest_;
+  std::uint64_t count_ = 0;
+  PageIndex last_ = kNoPage;
+};
+
+struct EnginesTest : testing::TestWithParam<const char*> {
+  template <class E>
+  Outcome run_engine() {
+    EngineTrial<E> trial(engine_case(GetParam()));
+    Crew crew(choose_cpus());
+    return run(trial, crew);
+  }
+};
+
+TEST_P(EnginesTest, BothGiveATimeAndNoFault) {
+  for (const Outcome& outcome : {run_engine<BitmapFrames>(), run_engine<LockedBuddyFrames>()}) {
+    EXPECT_EQ(outcome.fault, "");
+    EXPECT_GT(reading(outcome, "time"), 0);
+  }
+}
+TEST_P(EnginesTest, AnEngineThatLosesFramesIsFound) {
+  EXPECT_NE(run_engine<FaultyFrames<false>>().fault, "");
+}
+INSTANTIATE_TEST_SUITE_P(Cases, EnginesTest,
+                         testing::Values("single", "cluster", "scattered", "order9"));
+
+TEST(Engines, AFrameHandedOutTwiceIsFound) {
+  EngineTrial<FaultyFrames<true>> trial(engine_case("cluster"));
+  Crew crew(choose_cpus());
+  EXPECT_NE(run(trial, crew).fault, "");
+}
+
+TEST(Engines, EveryCaseOfTheExperimentIsKnown) {
+  for (const Case& one : find_experiment("engines")->cases) {
+    EXPECT_EQ(engine_case(one.name).name, one.name);
+  }
 }
 
 }  // namespace

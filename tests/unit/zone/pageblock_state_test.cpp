@@ -27,7 +27,7 @@ TEST(BlockEntry, LessTakesWhatIsThereAndRefusesMore) {
     for (std::uint32_t count = 0; count <= kPageblockFrames; ++count) {
       const BlockEntry before = BlockEntry::of(count, flags);
       for (std::uint32_t n = 1; n <= kPageblockFrames; ++n) {
-        const std::optional<BlockEntry> after = before.less(n);
+        const MaybeEntry after = before.less(n);
         ASSERT_EQ(after.has_value(), n <= count) << n << " of " << count;
         if (after) {
           ASSERT_EQ(after->count(), count - n);
@@ -45,7 +45,7 @@ TEST(BlockEntry, MoreAddsUpToAllAndKeepsAReservation) {
     for (std::uint32_t count = 0; count <= kPageblockFrames; ++count) {
       const BlockEntry before = BlockEntry::of(count, flags);
       for (std::uint32_t n = 1; n <= kPageblockFrames; ++n) {
-        const std::optional<BlockEntry> after = before.more(n);
+        const MaybeEntry after = before.more(n);
         ASSERT_EQ(after.has_value(), count + n <= kPageblockFrames) << n << " to " << count;
         if (after) {
           ASSERT_EQ(*after, BlockEntry::of(count + n, flags));
@@ -60,7 +60,7 @@ TEST(BlockEntry, MoreAddsUpToAllAndKeepsAReservation) {
 TEST(BlockEntry, ReserveLeavesAFlagOnlyWhereFramesAreLeft) {
   for (std::uint32_t count = 0; count <= kPageblockFrames; ++count) {
     for (const std::uint32_t n : {1U, 63U, 64U}) {
-      const std::optional<BlockEntry> after = BlockEntry::of(count).reserve(n);
+      const MaybeEntry after = BlockEntry::of(count).reserve(n);
       ASSERT_EQ(after.has_value(), n <= count);
       if (after) {
         ASSERT_EQ(*after, BlockEntry::of(count - n, count == n ? 0 : BlockEntry::kReserved));
@@ -80,7 +80,7 @@ TEST(BlockEntry, ReleaseEndsAReservationAndNothingElse) {
 TEST(BlockEntry, IsTakenWholeOnlyWhenAllOfItIsFree) {
   for (const unsigned flags : kFlagSets) {
     for (std::uint32_t count = 0; count <= kPageblockFrames; ++count) {
-      const std::optional<BlockEntry> after = BlockEntry::of(count, flags).take_whole();
+      const MaybeEntry after = BlockEntry::of(count, flags).take_whole();
       ASSERT_EQ(after.has_value(), count == kPageblockFrames);
       if (after) {
         ASSERT_EQ(*after, kWholeEntry);
@@ -108,15 +108,33 @@ TEST(BlockEntry, BucketsRiseWithTheCountAndTheWhollyFreeHaveTheirOwn) {
   }
 }
 
+TEST(BlockEntry, MayMoveIsNeverFalseWhenTheBucketChanges) {
+  std::uint32_t needless = 0;
+  for (const unsigned flags : kFlagSets) {
+    for (std::uint32_t before = 0; before <= kPageblockFrames; ++before) {
+      for (std::uint32_t after = 0; after <= kPageblockFrames; ++after) {
+        const BlockEntry from = BlockEntry::of(before, flags);
+        const BlockEntry to = BlockEntry::of(after, flags);
+        ASSERT_TRUE(from.may_move(to) || from.bucket() == to.bucket()) << before << " " << after;
+        needless += from.may_move(to) && from.bucket() == to.bucket() && flags == 0 ? 1 : 0;
+      }
+      ASSERT_TRUE(BlockEntry::of(before).may_move(BlockEntry::of(before, BlockEntry::kReserved)));
+      ASSERT_TRUE(BlockEntry::of(before, flags).may_move(kWholeEntry));
+      ASSERT_TRUE(kWholeEntry.may_move(BlockEntry::of(before, flags)));
+    }
+  }
+  EXPECT_LE(needless, 2U) << "none to none, and free to free";
+}
+
 TEST(EntryPair, HalvesDoNotTouchEachOther) {
   std::mt19937 random{1};
   for (int i = 0; i < 1000; ++i) {
-    const BlockEntry even{static_cast<std::uint16_t>(random())};
-    const BlockEntry odd{static_cast<std::uint16_t>(random())};
+    const BlockEntry even{static_cast<std::uint32_t>(random() & 0xffff)};
+    const BlockEntry odd{static_cast<std::uint32_t>(random() & 0xffff)};
     const EntryPair pair = EntryPair::of(even, odd);
     ASSERT_EQ(pair.at(0), even);
     ASSERT_EQ(pair.at(1), odd);
-    const BlockEntry other{static_cast<std::uint16_t>(random())};
+    const BlockEntry other{static_cast<std::uint32_t>(random() & 0xffff)};
     ASSERT_EQ(pair.with(0, other).at(0), other);
     ASSERT_EQ(pair.with(0, other).at(1), odd);
     ASSERT_EQ(pair.with(1, other).at(0), even);

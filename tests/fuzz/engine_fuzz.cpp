@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+// tests/fuzz/engine_fuzz.cpp — BuddyEngine and BitmapEngine side by side, each with frames of its own and
+// the same requests. Which frame an engine hands out is its own business; what it says it has must be true
+// of its own frames, a refusal too, and with everything given back both show the same blocks. The first
+// bytes choose the range, the others are steps.
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "tests/fuzz/input.hpp"
+#include "tests/model/reference_buddy.hpp"
+#include "tests/unit/zone/engine_range.hpp"
+#include "weir/zone/bitmap_engine.hpp"
+#include "weir/zone/buddy_engine.hpp"
+
+namespace weir {
+namespace {
+
+using fuzz::Input;
+using fuzz::require;
+
+using Blocks = std::array<std::uint64_t, kOrderCount>;
+
+// Both engines behind the same calls.
+struct Bitmap {
+  BitmapEngine engine;
+  void adopt(PageIndex first, std::uint64_t frames) {
+    require(!engine.adopt(first, PageCount{frames}).failed(), "adopt");
+  }
+  std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n, std::uint32_t cpu) {
+    return n == 1 ? (out[0] = engine.take(order, 0, cpu), out[0] != kNoPage ? 1 : 0)
+                  : engine.take_many(order, out, n, 0, cpu);
+  }
+  // Many of no frames at all, or of fewer than were asked for: nothing.
+  static constexpr bool kAllOrNothingOfFrames = true;
+};
+struct Buddy {
+  BuddyEngine engine;
+  void adopt(PageIndex first, std::uint64_t frames) { engine.adopt(first, frames); }
+  std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n, std::uint32_t) {
+    return engine.take_many(order, out, n);
+  }
+  static constexpr bool kAllOrNothingOfFrames = false;
+};
+
+// One engine, its frames, and a table of those that are out, told by the calls alone.
+template <class E>
+class Side {
+ public:
+  Side(std::uint64_t frames, std::uint64_t offset) : range_(frames, offset), out_(frames) {
+    side_.adopt(range_.first(), frames);
+  }
+
+  void take_many(Order order, std::uint32_t n, std::uint32_t cpu) {
+    const Blocks before = blocks();
+    const std::uint64_t free_before = side_.engine.free_pages();
+    std::uint64_t there = 0;
+    for (unsigned k = order.value; k < kOrderCount; ++k) {
+      there += before[k] << (k - order.value);
+    }
+    PageIndex pages[64];
+    const std::uint32_t got = side_.take_many(order, pages, n, cpu);
+    for (std::uint32_t i = 0; i < got; ++i) {
+      mark(pages[i], order, true);
+      taken_.emplace_back(pages[i], order);
+    }
+    if (E::kAllOrNothingOfFrames && free_before < std::uint64_t{n} << order.value) {
+      require(got == 0, "some were taken where not all frames were there");
+    } else {
+      require(got == std::min<std::uint64_t>(n, there), "not as many as there were");
+    }
+  }
+  void give(std::size_t which) {
+    std::swap(taken_[which], taken_.back());
+    const auto [page, order] = taken_.back();
+    taken_.pop_back();
+    mark(page, order, false);
+    side_.engine.give(page, order);
+  }
+  // Of one order, from the end on or from all over.
+  void give_many(Order order, std::uint32_t n, std::uint32_t stride) {
+    std::vector<PageIndex> pages;
+    for (std::size_t i = taken_.size(); i-- > 0 && pages.size() < n;) {
+      if (taken_[i].second == order && i % stride == 0) {
+        pages.push_back(taken_[i].first);
+        mark(pages.back(), order, false);
+        taken_.erase(taken_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+    side_.engine.give_many(order, pages.data(), static_cast<std::uint32_t>(pages.size()));
+  }
+  void give_all() {
+    while (!taken_.empty()) {
+      give(taken_.size() - 1);
+    }
+  }
+  [[nodiscard]] bool empty() const { return taken_.empty(); }
+  [[nodiscard]] std::size_t size() const { return taken_.size(); }
+  [[nodiscard]] E& side() { return side_; }
+
+  [[nodiscard]] Blocks blocks() const {
+    Blocks all{};
+    for (unsigned k = 0; k < kOrderCount; ++k) {
+      all[k] = side_.engine.free_blocks(Order{k});
+    }
+    return all;
+  }
+  void compare() const {
+    test::ReferenceBuddy model;
+    std::uint64_t free = 0;
+    for (std::uint64_t i = 0; i < out_.size(); ++i) {
+      if (!out_[i]) {
+        model.adopt(range_.frame(i), 1);
+        ++free;
+      }
+    }
+    require(side_.engine.free_pages() == free, "free pages differ from the table");
+    require(side_.engine.audit() == free, "the audit counts otherwise");
+    for (unsigned k = 0; k < kOrderCount; ++k) {
+      require(side_.engine.free_blocks(Order{k}) == model.free_blocks(Order{k}),
+              "free blocks of an order differ from the table");
+    }
+  }
+
+ private:
+  void mark(PageIndex page, Order order, bool out) {
+    const std::uint64_t at = page.value - range_.first().value;
+    require(at + frames_in(order) <= out_.size(), "a page outside of the range");
+    require(page.value % frames_in(order) == 0, "a page that is not aligned");
+    for (std::uint64_t i = at; i < at + frames_in(order); ++i) {
+      require(out_[i] != out, "a frame has two owners");
+      out_[i] = out;
+    }
+  }
+
+  test::EngineRange range_;
+  E side_;
+  std::vector<bool> out_;
+  std::vector<std::pair<PageIndex, Order>> taken_;
+};
+
+class Run {
+ public:
+  Run(std::uint64_t frames, std::uint64_t offset)
+      : bitmap_(frames, offset), buddy_(frames, offset), frames_(frames) {}
+
+  void step(Input& input) {
+    const std::uint8_t what = input.byte();
+    const Order order{(what >> 3) % kOrderCount};
+    switch (what % 8) {
+      case 0:
+      case 1: {
+        const std::uint32_t cpu = input.byte();
+        bitmap_.take_many(order, 1, cpu);
+        buddy_.take_many(order, 1, cpu);
+        break;
+      }
+      case 2: {
+        const std::uint32_t n = input.below(65);
+        bitmap_.take_many(order, n, what >> 6);
+        buddy_.take_many(order, n, 0);
+        break;
+      }
+      case 3:
+        both([which = input.number()](auto& side) {
+          if (!side.empty()) {
+            side.give(which % side.size());
+          }
+        });
+        break;
+      case 4: {
+        const std::uint32_t most = std::max(1U, 64U >> order.value);
+        const std::uint32_t n = 1 + input.below(most);
+        const std::uint32_t stride = 1 + input.below(5);
+        both([&](auto& side) { side.give_many(order, std::min(n, most), stride); });
+        break;
+      }
+      case 5:
+        claim(1 + input.below(64), input.byte());
+        break;
+      case 6:
+        bitmap_.side().engine.recover_in_child();
+        break;
+      default:
+        // A burst of single frames, so that both ends are reached with few bytes.
+        for (std::uint32_t n = input.below(256); n != 0; --n) {
+          both([&](auto& side) {
+            if ((what >> 3) % 2 == 0) {
+              side.take_many(Order{0}, 1, what >> 4);
+            } else if (!side.empty()) {
+              side.give(side.size() - 1);
+            }
+          });
+        }
+    }
+  }
+  void compare() const {
+    bitmap_.compare();
+    buddy_.compare();
+  }
+  void give_all() {
+    both([](auto& side) { side.give_all(); });
+    compare();
+    require(bitmap_.blocks() == buddy_.blocks(), "the engines differ with everything back");
+    require(bitmap_.side().engine.free_pages() == frames_, "frames are lost");
+  }
+
+ private:
+  template <class Do>
+  void both(Do what) {
+    what(bitmap_);
+    what(buddy_);
+  }
+  // A claim is out of reach for others, and there for its owner.
+  void claim(std::uint32_t n, std::uint32_t leave) {
+    BitmapEngine& engine = bitmap_.side().engine;
+    const std::uint64_t free = engine.free_pages();
+    const bool claimed = engine.claim(n, leave);
+    require(claimed == (free >= std::uint64_t{n} + leave), "a claim is refused or granted wrongly");
+    if (!claimed) {
+      return;
+    }
+    require(engine.free_pages() == free - n && engine.claimed_pages() == n, "counts of a claim");
+    PageIndex pages[64];
+    engine.take_claimed(pages, n, leave);
+    engine.give_many(Order{0}, pages, n);
+  }
+
+  Side<Bitmap> bitmap_;
+  Side<Buddy> buddy_;
+  std::uint64_t frames_;
+};
+
+}  // namespace
+}  // namespace weir
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  weir::fuzz::Input input(data, size);
+  const std::uint64_t frames = 1 + input.number() % (input.byte() % 4 == 0 ? 6000U : 700U);
+  const std::uint64_t offset = input.number() % weir::kMaxBlockFrames;
+  weir::Run run(frames, offset);
+  std::uint64_t steps = 0;
+  while (!input.empty()) {
+    run.step(input);
+    if (++steps % 32 == 0) {
+      run.compare();
+    }
+    if (steps % 256 == 0) {
+      run.give_all();
+    }
+  }
+  run.give_all();
+  return 0;
+}
