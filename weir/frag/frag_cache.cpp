@@ -91,8 +91,7 @@ void FragCache::install(Page* page) noexcept {
   page_ = page;
   base_ = address_of(page);
   size_ = static_cast<std::uint32_t>(bytes(order_of(page)).value);
-  degraded_ =
-      size_ != kFragPageBytes || (page->word.load(memory_order_relaxed) & kReserveFlag) != 0;
+  degraded_ = size_ != kFragPageBytes || is_emergency(page);
   offset_.store(0, memory_order_relaxed);
   stock_.store(kStock, memory_order_relaxed);
   counters_.pages_taken.add(1);

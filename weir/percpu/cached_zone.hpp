@@ -38,8 +38,19 @@ namespace weir {
 
 // What a request may do beyond the ordinary.
 struct TakeRights {
-  bool reserve = false;  // may take the reserve
-  bool no_wait = false;  // rather be refused than stop other CPUs' lists and wait for hands
+  bool reserve = false;          // may take the reserve
+  bool no_wait = false;          // rather be refused than stop other CPUs' lists and wait for hands
+  TakeReport* report = nullptr;  // where it is told what became of it in the zone
+};
+
+// Where pages go that come all together or not at all, a cluster or less at a time. Called in a marked
+// section: no lock of weir, no request.
+class PageSink {
+ public:
+  virtual void put(Page* const* pages, std::uint32_t n) noexcept = 0;
+
+ protected:
+  ~PageSink() = default;
 };
 
 class CachedZone {
@@ -82,15 +93,8 @@ class CachedZone {
   // Up to n single frames; fewer only when no more were free.
   [[nodiscard]] WEIR_HOT std::size_t alloc_bulk(Page** out, std::size_t n,
                                                 TakeRights rights) noexcept {
-    std::size_t got = 0;
-    while (got < n) {
-      const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, kClusterFrames));
-      if (!lists_.pop_exactly(out + got, want)) [[unlikely]] {
-        return got + alloc_bulk_slow(out + got, n - got, rights);
-      }
-      got += want;
-    }
-    return n;
+    const std::size_t got = pop_bulk(out, n);
+    return got == n ? n : got + alloc_bulk_slow(out + got, n - got, rights);
   }
   WEIR_HOT void free_bulk(Page* const* pages, std::size_t n) noexcept {
     while (n != 0) {
@@ -109,6 +113,27 @@ class CachedZone {
   // n single frames or none. Refused only if fewer than n were free at one moment: nobody loses to
   // another such request that is refused as well.
   [[nodiscard]] bool alloc_exactly(Page** out, std::size_t n, TakeRights rights) noexcept;
+  [[nodiscard]] bool alloc_exactly(PageSink& sink, std::size_t n, TakeRights rights) noexcept;
+  // The first part of alloc_bulk() alone: from this CPU's list, in whole clusters but for the last one;
+  // what then is missing is alloc_bulk_slow()'s.
+  [[nodiscard]] WEIR_HOT std::size_t pop_bulk(Page** out, std::size_t n) noexcept {
+    std::size_t got = 0;
+    while (got < n) {
+      const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, kClusterFrames));
+      if (!lists_.pop_exactly(out + got, want)) [[unlikely]] {
+        break;
+      }
+      got += want;
+    }
+    return got;
+  }
+  WEIR_COLD std::size_t alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept;
+
+  // Frames that may be outside the engine (zone/limits.hpp); 0 is no limit. Afterwards no request is
+  // served beyond them; what is out already stays. would_block: inside a signal handler that interrupted
+  // weir; bad_option: a limit that is no more than the reserve; the system's error when it refuses the
+  // fence: then the limits are as before.
+  Error set_limits(PageCount hard, PageCount soft) noexcept;
 
   // Empties the lists of one CPU, or of all and the depot, into the engine, without the help of the
   // threads there. too_large: no such CPU; would_block: called from a signal handler inside a list or
@@ -191,8 +216,9 @@ class CachedZone {
   template <class Ask>
   void ask_until_quiet(Ask&& ask) noexcept;
   PageIndex alloc_in_shortage(Order order, TakeRights rights) noexcept;
-  WEIR_COLD std::size_t alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept;
   WEIR_COLD void free_bulk_slow(Page* const* pages, std::size_t n) noexcept;
+  template <class Place>
+  bool take_exactly(std::size_t n, TakeRights rights, Place&& place) noexcept;
   std::uint32_t take_cluster(Page** out, TakeRights rights) noexcept;
   bool give_cluster(Page* const* pages) noexcept;
   [[nodiscard]] bool may_list(unsigned list) const noexcept;
@@ -215,6 +241,7 @@ class CachedZone {
   void resize(CpuId cpu, std::uint32_t capacity) noexcept;
   void settle() noexcept;
   void maybe_leave_shortage() noexcept;
+  [[nodiscard]] std::uint64_t enough(PageCount hard) const noexcept;
   void maybe_close() noexcept;
   void close() noexcept;
 

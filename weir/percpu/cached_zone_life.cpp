@@ -35,7 +35,9 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
     managed += whole_pages(extent.size);
   }
   const std::uint32_t sharers = cpus != 0 ? cpus : lists;
-  limits_ = cache_limits(managed, sharers, options.lists && list_mode().form != ListForm::off,
+  // By what may be out: lists that hold more than a limit leaves would be emptied all the time.
+  const PageCount available = options.limit.value != 0 ? std::min(options.limit, managed) : managed;
+  limits_ = cache_limits(available, sharers, options.lists && list_mode().form != ListForm::off,
                          options.merge == Merge::deferred, options.high.value, options.depot.value,
                          options.cached.value);
   if (const Error error =
@@ -62,10 +64,8 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   id_ = id;
   source_ = source;
   free_order0_ = options.free_order0;
-  // Of what ordinary requests may take: an eighth or the low watermark, whichever is less.
-  leave_above_.store(options.reserve.value + std::min(zone_.watermarks().low.value,
-                                                      (managed.value - options.reserve.value) / 8),
-                     memory_order_relaxed);
+  zone_.set_limits(options.limit, options.soft_limit);
+  leave_above_.store(enough(options.limit), memory_order_relaxed);
   waiters_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
   detached_.store(false, memory_order_relaxed);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "weir/zone/zone.hpp"
 
+#include <algorithm>
 #include <memory>
 
 #include "weir/arch/cpu.hpp"
@@ -22,6 +23,7 @@ class Zone::Hold {
   }
   ~Hold() {
     frames_ += zone_.take_in_loose();
+    zone_.limits_.settle(zone_.out());
     zone_.counters_.lock_frames.add(frames_);
     zone_.counters_.lock_most_frames.raise_to(frames_);
     zone_.counters_.splits.raise_to(zone_.engine_.splits());
@@ -55,6 +57,9 @@ void Zone::open(PageCount reserve) noexcept {
   managed_ = PageCount{0};
   reserve_ = reserve;
   claimed_ = 0;
+  limits_ = ZoneLimits{};
+  hard_limit_.store(0, memory_order_relaxed);
+  soft_limit_.store(0, memory_order_relaxed);
   watermarks_ = Watermarks{};
   free_pages_.store(0, memory_order_relaxed);
   loose_.store(kNoPage.value, memory_order_relaxed);
@@ -68,20 +73,70 @@ void Zone::adopt(PageIndex first, PageCount frames) noexcept {
 
 void Zone::seal() noexcept { watermarks_ = watermarks_of(managed_); }
 
-PageIndex Zone::take(Order order, bool may_use_reserve) noexcept {
+void Zone::set_limits(PageCount hard, PageCount soft) noexcept {
+  const Hold hold{*this};
+  limits_.set(managed_, hard, soft, out());
+  hard_limit_.store(hard.value, memory_order_relaxed);
+  soft_limit_.store(soft.value, memory_order_relaxed);
+}
+
+// For `frames` that leave, or are promised, where `free` were free before.
+void Zone::note_served(std::uint64_t frames, std::uint64_t free, bool may_use_reserve,
+                       TakeReport* report) noexcept {
+  const std::uint64_t before = managed_.value - free + claimed_;
+  const bool crosses = limits_.crosses(before, frames);
+  if (crosses) {
+    limits_.cross();
+    counters_.soft_crossings.add(1);
+  }
+  if (report == nullptr) {
+    return;
+  }
+  if (crosses) {
+    report->crossings = report->crossings + 1;
+    report->crossing_used = before;
+    report->crossing_asked = frames;
+  }
+  const std::uint64_t needed = frames + stays(false);
+  if (may_use_reserve && needed > free) {
+    report->from_reserve += std::min(frames, needed - free);
+  }
+}
+
+void Zone::note_refused(std::uint64_t frames, bool may_use_reserve, TakeReport* report) noexcept {
+  const bool by_limit = limits_.exceeds(out(), frames);
+  if (report == nullptr || !report->tries_again) {
+    counters_.refusals.add(1);
+    counters_.limit_refusals.add(by_limit ? 1 : 0);
+  }
+  if (report != nullptr) {
+    report->by_limit = by_limit;
+    report->used = out();
+    report->usable = static_cast<std::int64_t>(engine_.free_pages()) -
+                     static_cast<std::int64_t>(stays(may_use_reserve));
+  }
+}
+
+PageIndex Zone::take_held(Hold& hold, Order order, bool may_use_reserve,
+                          TakeReport* report) noexcept {
+  const std::uint64_t free = engine_.free_pages();
+  const PageIndex page = engine_.take(order);
+  if (page != kNoPage) {
+    hold.took(frames_in(order));
+    note_served(frames_in(order), free, may_use_reserve, report);
+  }
+  return page;
+}
+
+PageIndex Zone::take(Order order, bool may_use_reserve, TakeReport* report) noexcept {
   if (thread_is_marked() || fails(Failpoint::zone_take) ||
       (order.value > 0 && fails(Failpoint::zone_take_high))) {
     return kNoPage;
   }
   Hold hold{*this};
-  if (!allowed(frames_in(order), may_use_reserve)) {
-    return kNoPage;
-  }
-  const PageIndex page = engine_.take(order);
-  if (page != kNoPage) {
-    hold.took(frames_in(order));
-  }
-  return page;
+  return may_now(frames_in(order), may_use_reserve)
+             ? take_held(hold, order, may_use_reserve, report)
+             : kNoPage;
 }
 
 std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
@@ -91,7 +146,7 @@ std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
     return 0;
   }
   Hold hold{*this};
-  if (!allowed(std::uint64_t{n} << order.value, may_use_reserve)) {
+  if (!may_now(std::uint64_t{n} << order.value, may_use_reserve)) {
     return 0;
   }
   const std::uint32_t got = engine_.take_many(order, out, n);
@@ -100,43 +155,59 @@ std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
 }
 
 PageIndex Zone::take_or_tell(Order order, bool may_use_reserve, const Outside& outside,
-                             bool last_try, bool& quiet) noexcept {
+                             bool last_try, bool& quiet, TakeReport* report) noexcept {
   Hold hold{*this};
   const bool told_to_fail =
       fails(Failpoint::zone_take) || (order.value > 0 && fails(Failpoint::zone_take_high));
   if (!told_to_fail && allowed(frames_in(order), may_use_reserve)) {
-    const PageIndex page = engine_.take(order);
+    // What would cross the soft limit must be certain to do so.
+    if (limits_.crosses(out(), frames_in(order)) && !last_try && !settled(outside)) {
+      quiet = false;
+      return kNoPage;
+    }
+    const PageIndex page = take_held(hold, order, may_use_reserve, report);
     if (page != kNoPage) {
-      hold.took(frames_in(order));
       return page;
     }
   }
   // Whoever brought a page here did so under this lock before.
-  quiet = told_to_fail || (outside.quiet() && !has_loose());
-  counters_.refusals.add(quiet || last_try ? 1 : 0);
+  quiet = told_to_fail || settled(outside);
+  if (quiet || last_try) {
+    note_refused(frames_in(order), may_use_reserve, report);
+  }
   return kNoPage;
 }
 
-bool Zone::claim(std::uint64_t n, bool may_use_reserve) noexcept {
+bool Zone::claim(std::uint64_t n, bool may_use_reserve, TakeReport* report) noexcept {
   if (fails(Failpoint::zone_take_cluster)) {
     return false;
   }
   const Hold hold{*this};
-  const bool may = allowed(n, may_use_reserve);
-  claimed_ += may ? n : 0;
+  const bool may = may_now(n, may_use_reserve);
+  if (may) {
+    note_served(n, engine_.free_pages(), may_use_reserve, report);
+    claimed_ += n;
+  }
   return may;
 }
 
 bool Zone::claim_or_tell(std::uint64_t n, bool may_use_reserve, const Outside& outside,
-                         bool last_try, bool& quiet) noexcept {
+                         bool last_try, bool& quiet, TakeReport* report) noexcept {
   const Hold hold{*this};
   const bool told_to_fail = fails(Failpoint::zone_take_cluster);
   if (!told_to_fail && allowed(n, may_use_reserve)) {
+    if (limits_.crosses(out(), n) && !last_try && !settled(outside)) {
+      quiet = false;
+      return false;
+    }
+    note_served(n, engine_.free_pages(), may_use_reserve, report);
     claimed_ += n;
     return true;
   }
-  quiet = told_to_fail || (outside.quiet() && !has_loose());
-  counters_.refusals.add(quiet || last_try ? 1 : 0);
+  quiet = told_to_fail || settled(outside);
+  if (quiet || last_try) {
+    note_refused(n, may_use_reserve, report);
+  }
   return false;
 }
 

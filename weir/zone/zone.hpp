@@ -16,6 +16,7 @@
 #include "weir/os/thread_mark.hpp"
 #include "weir/zone/buddy_engine.hpp"
 #include "weir/zone/engine.hpp"
+#include "weir/zone/limits.hpp"
 #include "weir/zone/watermarks.hpp"
 
 namespace weir {
@@ -34,8 +35,11 @@ class Zone {
   // Sets the watermarks once all memory is adopted.
   void seal() noexcept;
 
-  // A block or kNoPage. may_use_reserve: may leave fewer than `reserve` frames free.
-  [[nodiscard]] PageIndex take(Order order, bool may_use_reserve) noexcept;
+  // A block or kNoPage. may_use_reserve: may leave fewer than `reserve` frames free. Here and below, no
+  // more frames leave than the hard limit lets; what would cross the soft one is refused by all but
+  // take_or_tell() and claim_or_tell(), whose callers have emptied lists and depot.
+  [[nodiscard]] PageIndex take(Order order, bool may_use_reserve,
+                               TakeReport* report = nullptr) noexcept;
   // Up to n blocks, ascending where they come from one split; n << order at most a cluster. Like all
   // that follow but give(): not from a handler that interrupted a marked section, see there.
   std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n,
@@ -51,24 +55,37 @@ class Zone {
   };
   // A block, or kNoPage with `quiet` telling whether, at that moment, no page of this zone was on its
   // way anywhere: then nothing suitable was free outside the lists. A kNoPage that is final (quiet,
-  // or last_try) is counted as a refusal.
+  // or last_try) is counted as a refusal, unless the report says that its caller tries again.
   [[nodiscard]] PageIndex take_or_tell(Order order, bool may_use_reserve, const Outside& outside,
-                                       bool last_try, bool& quiet) noexcept;
+                                       bool last_try, bool& quiet,
+                                       TakeReport* report = nullptr) noexcept;
 
   // Sets n single frames aside for the caller, who gets them with take_claimed() and nobody else;
   // none, and false, when fewer are free. For requests of all or nothing. From claim to take_claimed the
   // caller bears a thread mark: a claim must not be forgotten in a forked child (claims of threads that
   // do not exist there are).
-  [[nodiscard]] bool claim(std::uint64_t n, bool may_use_reserve) noexcept;
+  [[nodiscard]] bool claim(std::uint64_t n, bool may_use_reserve,
+                           TakeReport* report = nullptr) noexcept;
   // The same with `quiet` and last_try as above.
   [[nodiscard]] bool claim_or_tell(std::uint64_t n, bool may_use_reserve, const Outside& outside,
-                                   bool last_try, bool& quiet) noexcept;
+                                   bool last_try, bool& quiet,
+                                   TakeReport* report = nullptr) noexcept;
   void take_claimed(PageIndex* out, std::uint32_t n) noexcept;  // n at most a cluster
 
   // From anywhere: in a marked thread the block goes to the loose stack.
   void give(PageIndex page, Order order) noexcept;
   // n << order at most a cluster.
   void give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept;
+
+  // 0 is no limit. What is out already stays out: nothing more leaves until enough has come back.
+  void set_limits(PageCount hard, PageCount soft) noexcept;
+  // Any thread; one of them may be older than the other.
+  [[nodiscard]] PageCount hard_limit() const noexcept {
+    return {hard_limit_.load(memory_order_relaxed)};
+  }
+  [[nodiscard]] PageCount soft_limit() const noexcept {
+    return {soft_limit_.load(memory_order_relaxed)};
+  }
 
   // Frames free in the engine; exact at quiescence, any thread.
   [[nodiscard]] std::uint64_t free_pages() const noexcept {
@@ -105,16 +122,37 @@ class Zone {
   // lock_ held. Returns the frames taken in: as many as handlers have left.
   std::uint32_t take_in_loose() noexcept;
   [[nodiscard]] bool allowed(std::uint64_t frames, bool may_use_reserve) const noexcept {
-    return engine_.free_pages() >= frames + claimed_ + (may_use_reserve ? 0 : reserve_.value);
+    return engine_.free_pages() >= frames + stays(may_use_reserve);
   }
+  // Frames that the request may not have.
+  [[nodiscard]] std::uint64_t stays(bool may_use_reserve) const noexcept {
+    return claimed_ + limits_.kept() + (may_use_reserve ? 0 : reserve_.value);
+  }
+  // Frames that have left the engine, or are promised.
+  [[nodiscard]] std::uint64_t out() const noexcept {
+    return managed_.value - engine_.free_pages() + claimed_;
+  }
+  [[nodiscard]] bool may_now(std::uint64_t frames, bool may_use_reserve) const noexcept {
+    return allowed(frames, may_use_reserve) && !limits_.crosses(out(), frames);
+  }
+  [[nodiscard]] bool settled(const Outside& outside) const noexcept {
+    return outside.quiet() && !has_loose();
+  }
+  PageIndex take_held(Hold& hold, Order order, bool may_use_reserve, TakeReport* report) noexcept;
+  void note_served(std::uint64_t frames, std::uint64_t free, bool may_use_reserve,
+                   TakeReport* report) noexcept;
+  void note_refused(std::uint64_t frames, bool may_use_reserve, TakeReport* report) noexcept;
 
   alignas(kNoFalseSharing) Lock lock_;
   BuddyEngine engine_;                   // under lock_
   std::uint64_t claimed_ = 0;            // under lock_: single frames set aside
+  ZoneLimits limits_;                    // under lock_
   ZoneCounters counters_;                // under lock_; shortages, drains: under CachedZone's
   Atomic<std::uint64_t> free_pages_{0};  // written under lock_, read by anybody
   Atomic<std::uint32_t> loose_{kNoPage.value};  // stack linked through Page::next
-  PageCount managed_;                           // constant once sealed
+  Atomic<std::uint64_t> hard_limit_{0};         // as limits_, read by anybody
+  Atomic<std::uint64_t> soft_limit_{0};
+  PageCount managed_;  // constant once sealed
   PageCount reserve_;
   Watermarks watermarks_{};
 };

@@ -233,7 +233,7 @@ TEST_F(PagePoolTest, APageOfTheReserveIsServedLastAndNeverRecycled) {
     }
     PagePool without{small};
     EXPECT_TRUE(without.get().empty());
-    PagePool pool{small, {.flags = AllocFlags::reserve}};
+    PagePool pool{small, {.flags = AllocFlags::emergency}};
     PoolRef page = pool.get();
     ASSERT_TRUE(page);
     EXPECT_EQ(pool.in_flight(), 1U);  // one, not a cache full
