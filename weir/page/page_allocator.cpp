@@ -164,10 +164,7 @@ std::size_t fill_empty(CachedZone& zone, Page** slots, std::size_t n, bool& more
       more = true;
       return filled;
     }
-    std::size_t got = zone.pop_bulk(slots + filled, want);
-    if (got < want) {
-      got += attempt::beyond_list(zone, slots + filled + got, want - got);
-    }
+    const std::size_t got = zone.alloc_bulk_or(slots + filled, want, attempt::beyond_list);
     filled += got;
     if (got < want) {
       empty_all(slots + filled, want - got);  // what a try left there

@@ -96,10 +96,7 @@ class PageAllocator {
                                                  AllocFlags flags = AllocFlags::none) noexcept {
     if constexpr (!kCheckedDrops) {
       if (flags == AllocFlags::none) [[likely]] {
-        const std::size_t got = zone_->pop_bulk(out.data(), out.size());
-        return got == out.size()
-                   ? got
-                   : got + attempt::beyond_list(*zone_, out.data() + got, out.size() - got);
+        return zone_->alloc_bulk_or(out.data(), out.size(), attempt::beyond_list);
       }
     }
     return alloc_burst_slow(out, flags);

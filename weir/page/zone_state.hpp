@@ -9,7 +9,8 @@
 
 namespace weir {
 
-// The lowest watermark that the free frames do not exceed; as in the kernel, equal is not enough.
+// The lowest watermark that the free frames do not exceed; as in the kernel, equal is not enough. As a
+// number: how many of the three they do not exceed.
 enum class Mark : unsigned char { none, high, low, min };
 
 [[nodiscard]] constexpr const char* mark_name(Mark mark) noexcept {

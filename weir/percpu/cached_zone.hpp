@@ -93,8 +93,23 @@ class CachedZone {
   // Up to n single frames; fewer only when no more were free.
   [[nodiscard]] WEIR_HOT std::size_t alloc_bulk(Page** out, std::size_t n,
                                                 TakeRights rights) noexcept {
-    const std::size_t got = pop_bulk(out, n);
-    return got == n ? n : got + alloc_bulk_slow(out + got, n - got, rights);
+    return alloc_bulk_or(out, n, [rights](CachedZone& zone, Page** rest, std::size_t missing) {
+      return zone.alloc_bulk_slow(rest, missing, rights);
+    });
+  }
+  // The same with beyond(zone, out, n) for what this CPU's list does not hold.
+  template <class Beyond>
+  [[nodiscard]] WEIR_HOT std::size_t alloc_bulk_or(Page** out, std::size_t n,
+                                                   Beyond&& beyond) noexcept {
+    std::size_t got = 0;
+    while (got < n) {
+      const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, kClusterFrames));
+      if (!lists_.pop_exactly(out + got, want)) [[unlikely]] {
+        return got + beyond(*this, out + got, n - got);
+      }
+      got += want;
+    }
+    return n;
   }
   WEIR_HOT void free_bulk(Page* const* pages, std::size_t n) noexcept {
     while (n != 0) {
@@ -114,19 +129,7 @@ class CachedZone {
   // another such request that is refused as well.
   [[nodiscard]] bool alloc_exactly(Page** out, std::size_t n, TakeRights rights) noexcept;
   [[nodiscard]] bool alloc_exactly(PageSink& sink, std::size_t n, TakeRights rights) noexcept;
-  // The first part of alloc_bulk() alone: from this CPU's list, in whole clusters but for the last one;
-  // what then is missing is alloc_bulk_slow()'s.
-  [[nodiscard]] WEIR_HOT std::size_t pop_bulk(Page** out, std::size_t n) noexcept {
-    std::size_t got = 0;
-    while (got < n) {
-      const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, kClusterFrames));
-      if (!lists_.pop_exactly(out + got, want)) [[unlikely]] {
-        break;
-      }
-      got += want;
-    }
-    return got;
-  }
+  // For who has just found that this CPU's list does not hold the first of them.
   WEIR_COLD std::size_t alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept;
 
   // Frames that may be outside the engine (zone/limits.hpp); 0 is no limit. Afterwards no request is
