@@ -67,7 +67,7 @@ bool FragCache::renew(std::size_t size) noexcept {
   }
   // An attempt only: a shortage of large blocks is no reason to stop everybody else, and the
   // reserve is for those who need one frame.
-  Page* page = pages_.alloc_page(kLargeOrder, AllocFlags::no_wait);
+  Page* page = pages_.alloc_page(kLargeOrder, AllocFlags::no_wait | AllocFlags::no_reclaim);
   if (page == nullptr && small_page_would_do) {
     page = pages_.alloc_page(Order{0}, flags_);
     if (page != nullptr) {

@@ -59,8 +59,13 @@ void tell_limits(CachedZone& zone, const TakeReport& report, std::uint64_t missi
   }
 }
 
-// Asks those whom nobody asked yet, until they gave what is needed.
-void ask(CachedZone& zone, CallbackWalk& walk, std::uint64_t needed, Order order) noexcept {
+// What reclaimers gave, another thread may take. So whoever needs single frames asks all of them again, as
+// long as they gave something; so often at most, for one may say that it gave and did not.
+constexpr unsigned kRounds = 16;
+
+// Asks those whom nobody asked yet in this walk, until they gave what is needed. Returns what they gave.
+std::uint64_t ask(CachedZone& zone, CallbackWalk& walk, std::uint64_t needed,
+                  Order order) noexcept {
   std::uint64_t given = 0;
   while (given < needed && walk.next([&](Callback& node) {
     given += static_cast<Reclaimer&>(node).give({needed - given}, order);
@@ -68,26 +73,33 @@ void ask(CachedZone& zone, CallbackWalk& walk, std::uint64_t needed, Order order
     zone.zone().counters().reclaims.add_shared(1);
   }
   zone.zone().counters().reclaimed.add_shared(given);
+  return given;
 }
 
 // again(): a try; returns the frames that are still missing. The last try's answer is the request's.
 template <class Again>
 std::uint64_t until_refused(CachedZone& zone, AllocFlags flags, Order order, TakeReport& report,
                             Again&& again) noexcept {
-  CallbackWalk walk{zone, CallbackKind::reclaim,
-                    !has(flags, AllocFlags::no_wait) && !has(flags, AllocFlags::no_reclaim)};
-  for (;;) {
-    report.tries_again = walk.more();
-    report.by_limit = false;
-    report.usable = 0;
-    const std::uint64_t missing = again();
-    if (missing == 0 || !report.tries_again) {
-      return missing;
+  const bool may_ask = !has(flags, AllocFlags::no_wait) && !has(flags, AllocFlags::no_reclaim);
+  for (unsigned round = 1;; ++round) {
+    CallbackWalk walk{zone, CallbackKind::reclaim, may_ask};
+    for (std::uint64_t given = 0;;) {
+      const bool more = walk.more();
+      report.tries_again = more || (given != 0 && order == Order{0} && round < kRounds);
+      report.by_limit = false;
+      report.usable = 0;
+      const std::uint64_t missing = again();
+      if (missing == 0 || !report.tries_again) {
+        return missing;
+      }
+      if (!more) {
+        break;
+      }
+      // What the zone must first get back for itself comes on top; what it has, but in pieces or too
+      // little of, need not come twice.
+      const std::int64_t needed = static_cast<std::int64_t>(missing) - report.usable;
+      given += ask(zone, walk, needed > 0 ? static_cast<std::uint64_t>(needed) : missing, order);
     }
-    // What the zone must first get back for itself comes on top; what it has, but in pieces or too
-    // little of, need not come twice.
-    const std::int64_t needed = static_cast<std::int64_t>(missing) - report.usable;
-    ask(zone, walk, needed > 0 ? static_cast<std::uint64_t>(needed) : missing, order);
   }
 }
 
