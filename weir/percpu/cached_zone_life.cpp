@@ -64,7 +64,9 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   id_ = id;
   source_ = source;
   free_order0_ = options.free_order0;
-  zone_.set_limits(options.limit, options.soft_limit);
+  if (options.limit.value != 0 || options.soft_limit.value != 0) {
+    zone_.set_limits(options.limit, options.soft_limit);
+  }
   leave_above_.store(enough(options.limit), memory_order_relaxed);
   waiters_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
