@@ -34,6 +34,9 @@ void hand_out(Page* page, Order order, AllocFlags flags, bool from_reserve) noex
 // Of n pages taken together, the last `from_reserve` count as those of the reserve.
 void hand_out_all(Page* const* pages, std::size_t n, AllocFlags flags,
                   std::uint64_t from_reserve) noexcept {
+  if (!kCheckedDrops && from_reserve == 0 && !has(flags, AllocFlags::zero)) [[likely]] {
+    return;
+  }
   for (std::size_t i = 0; i < n; ++i) {
     hand_out(pages[i], Order{0}, flags, i + from_reserve >= n);
   }
@@ -45,16 +48,16 @@ void tell(CachedZone& zone, const LimitEvent& event) noexcept {
   }
 }
 
-void tell_limits(CachedZone& zone, const TakeReport& report, std::uint64_t missing,
-                 AllocFlags flags) noexcept {
-  if ((report.crossings == 0 && !report.by_limit) || has(flags, AllocFlags::no_reclaim))
-      [[likely]] {
-    return;
-  }
-  for (std::uint32_t i = 0; i < report.crossings; ++i) {
+void tell_crossings(CachedZone& zone, const TakeReport& report, AllocFlags flags) noexcept {
+  for (std::uint32_t i = 0; i < report.crossings && !has(flags, AllocFlags::no_reclaim); ++i) {
     tell(zone, {LimitKind::soft, report.crossing_used, report.crossing_asked});
   }
-  if (report.by_limit) {
+}
+
+void tell_limits(CachedZone& zone, const TakeReport& report, std::uint64_t missing,
+                 AllocFlags flags) noexcept {
+  tell_crossings(zone, report, flags);
+  if (report.by_limit && !has(flags, AllocFlags::no_reclaim)) {
     tell(zone, {LimitKind::hard, report.used, missing});
   }
 }
@@ -103,15 +106,12 @@ std::uint64_t until_refused(CachedZone& zone, AllocFlags flags, Order order, Tak
   }
 }
 
-std::size_t ordinary_singles(CachedZone& zone, Page** out, std::size_t n, AllocFlags flags,
-                             bool popped) noexcept {
+std::size_t ordinary_singles(CachedZone& zone, Page** out, std::size_t n,
+                             AllocFlags flags) noexcept {
   TakeReport report;
   std::size_t got = 0;
   until_refused(zone, flags, Order{0}, report, [&] {
-    const TakeRights may = rights(flags, report);
-    got += popped ? zone.alloc_bulk_slow(out + got, n - got, may)
-                  : zone.alloc_bulk(out + got, n - got, may);
-    popped = false;
+    got += zone.alloc_bulk(out + got, n - got, rights(flags, report));
     return std::uint64_t{n - got};
   });
   hand_out_all(out, got, flags, 0);
@@ -150,11 +150,15 @@ class HandOut final : public PageSink {
 
 Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept {
   TakeReport report;
-  PageIndex index = kNoPage;
-  const std::uint64_t missing = until_refused(zone, flags, order, report, [&] {
-    index = zone.alloc(order, rights(flags, report));
-    return is_page(index) ? 0 : std::uint64_t{frames_in(order)};
-  });
+  report.tries_again = callbacks::any();
+  PageIndex index = zone.alloc(order, rights(flags, report));
+  std::uint64_t missing = is_page(index) ? 0 : frames_in(order);
+  if (missing != 0 && report.tries_again) {
+    missing = until_refused(zone, flags, order, report, [&] {
+      index = zone.alloc(order, rights(flags, report));
+      return is_page(index) ? 0 : std::uint64_t{frames_in(order)};
+    });
+  }
   Page* taken = nullptr;
   if (missing == 0) {
     taken = page_at(index);
@@ -166,15 +170,14 @@ Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept {
 
 std::size_t singles(CachedZone& zone, Page** out, std::size_t n, AllocFlags flags) noexcept {
   if (!has(flags, AllocFlags::emergency)) {
-    return ordinary_singles(zone, out, n, flags, false);
+    return ordinary_singles(zone, out, n, flags);
   }
   TakeReport report;
   // What ordinary requests may have, then one by one: each knows whether it came out of the reserve.
   report.tries_again = true;
   std::size_t got = zone.alloc_bulk(out, n, rights(without(flags, AllocFlags::emergency), report));
   hand_out_all(out, got, flags, 0);
-  report.by_limit = false;
-  tell_limits(zone, report, 0, flags);
+  tell_crossings(zone, report, flags);
   while (got < n) {
     Page* const next = page(zone, Order{0}, flags);
     if (next == nullptr) {
@@ -185,8 +188,17 @@ std::size_t singles(CachedZone& zone, Page** out, std::size_t n, AllocFlags flag
   return got;
 }
 
+// The first try stands alone, here and in page(): mostly it is the last.
 std::size_t beyond_list(CachedZone& zone, Page** out, std::size_t n) noexcept {
-  return ordinary_singles(zone, out, n, AllocFlags::none, true);
+  TakeReport report;
+  report.tries_again = callbacks::any();  // else there is nobody to ask, and nobody to tell
+  const std::size_t got = zone.alloc_bulk_slow(out, n, {.report = &report});
+  hand_out_all(out, got, AllocFlags::none, 0);
+  if (!report.tries_again) [[likely]] {
+    return got;
+  }
+  tell_crossings(zone, report, AllocFlags::none);
+  return got == n ? n : got + ordinary_singles(zone, out + got, n - got, AllocFlags::none);
 }
 
 bool exactly(CachedZone& zone, Page** out, std::size_t n, AllocFlags flags) noexcept {

@@ -5,7 +5,7 @@
 //
 // Before a request is refused: its list, the depot, the engine, the reserve if it is an emergency; then
 // all lists and the depot, merged in the engine; then the reclaimers, one after the other, with another
-// try whenever they gave enough, and a last one at their end.
+// try whenever they gave enough, and for single frames all over again as long as they give anything.
 #pragma once
 
 #include <cstddef>

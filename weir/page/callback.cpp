@@ -4,16 +4,16 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "weir/base/atomic.hpp"
 #include "weir/os/lock.hpp"
 #include "weir/os/thread_mark.hpp"
 
 namespace weir {
 
+constinit Atomic<std::uint32_t> callbacks::g_nodes{0};
+
 struct CallbackList {
   Lock lock;
   Atomic<std::uintptr_t> holder{0};  // thread_token(); read by a fork on the same thread
-  Atomic<std::uint32_t> count{0};    // nodes; written under lock, read by anybody
   Callback* first = nullptr;         // under lock, as all that follows
   Callback* last = nullptr;
   std::uint64_t tickets = 0;
@@ -34,7 +34,7 @@ struct CallbackList {
     node.after_ = nullptr;
     (last != nullptr ? last->after_ : first) = &node;
     last = &node;
-    count.store(count.load(memory_order_relaxed) + 1, memory_order_relaxed);
+    add_nodes(1);
   }
   void unlink(Callback& node) noexcept {
     if (node.zone_ == nullptr) {
@@ -43,7 +43,7 @@ struct CallbackList {
     (node.before_ != nullptr ? node.before_->after_ : first) = node.after_;
     (node.after_ != nullptr ? node.after_->before_ : last) = node.before_;
     node.zone_ = nullptr;
-    count.store(count.load(memory_order_relaxed) - 1, memory_order_relaxed);
+    add_nodes(-1);
   }
   void unlink_all(const CachedZone& zone) noexcept {
     for (Callback* node = first; node != nullptr;) {
@@ -53,6 +53,11 @@ struct CallbackList {
       }
       node = next;
     }
+  }
+  static void add_nodes(int n) noexcept {
+    callbacks::g_nodes.store(
+        callbacks::g_nodes.load(memory_order_relaxed) + static_cast<std::uint32_t>(n),
+        memory_order_relaxed);
   }
   // In a forked child: nobody but this thread is inside a callback.
   void forget_others(const Callback* own) noexcept {
@@ -161,7 +166,7 @@ bool callbacks::allowed() noexcept { return t_run == nullptr && !thread_is_marke
 
 CallbackWalk::CallbackWalk(const CachedZone& zone, CallbackKind kind, bool allowed) noexcept
     : zone_(zone), kind_(kind) {
-  if (allowed && g_list.count.load(memory_order_relaxed) != 0 && callbacks::allowed()) {
+  if (allowed && callbacks::any() && callbacks::allowed()) {
     const Hold hold;
     last_ = g_list.tickets;
   }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "weir/base/atomic.hpp"
 #include "weir/base/types.hpp"
 #include "weir/percpu/cached_zone.hpp"
 
@@ -29,6 +30,9 @@ int prepare() noexcept;
 void add(Callback& node, const CachedZone& zone) noexcept;
 // The zone's owner goes: all its nodes are removed.
 void remove_all(const CachedZone& zone) noexcept;
+// Nodes registered in the process; written under the lock of the list.
+extern constinit Atomic<std::uint32_t> g_nodes;
+[[nodiscard]] inline bool any() noexcept { return g_nodes.load(memory_order_relaxed) != 0; }
 // Whether this thread may be made to call somebody: it is in no callback and, as far as can be told, in
 // no signal handler.
 [[nodiscard]] bool allowed() noexcept;
