@@ -89,8 +89,8 @@ std::uint64_t until_refused(CachedZone& zone, AllocFlags flags, Order order, Tak
     for (std::uint64_t given = 0;;) {
       const bool more = walk.more();
       report.tries_again = more || (given != 0 && order == Order{0} && round < kRounds);
+      report.refused = false;
       report.by_limit = false;
-      report.usable = 0;
       const std::uint64_t missing = again();
       if (missing == 0 || !report.tries_again) {
         return missing;
@@ -100,7 +100,8 @@ std::uint64_t until_refused(CachedZone& zone, AllocFlags flags, Order order, Tak
       }
       // What the zone must first get back for itself comes on top; what it has, but in pieces or too
       // little of, need not come twice.
-      const std::int64_t needed = static_cast<std::int64_t>(missing) - report.usable;
+      const std::int64_t needed =
+          static_cast<std::int64_t>(missing) - (report.refused ? report.usable : 0);
       given += ask(zone, walk, needed > 0 ? static_cast<std::uint64_t>(needed) : missing, order);
     }
   }
@@ -146,6 +147,21 @@ class HandOut final : public PageSink {
   const TakeReport& report_;
 };
 
+// The first try stands alone, here and in page(): mostly it is the last.
+// What beyond_list() does, as fast code.
+[[gnu::noinline]] std::size_t cluster_or_more(CachedZone& zone, Page** out,
+                                              std::size_t n) noexcept {
+  TakeReport report;
+  report.tries_again = callbacks::any();  // else there is nobody to ask, and nobody to tell
+  const std::size_t got = zone.alloc_bulk_slow(out, n, {.report = &report});
+  hand_out_all(out, got, AllocFlags::none, 0);
+  if (!report.tries_again) [[likely]] {
+    return got;
+  }
+  tell_crossings(zone, report, AllocFlags::none);
+  return got == n ? n : got + ordinary_singles(zone, out + got, n - got, AllocFlags::none);
+}
+
 }  // namespace
 
 Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept {
@@ -164,7 +180,9 @@ Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept {
     taken = page_at(index);
     hand_out(taken, order, flags, report.from_reserve != 0);
   }
-  tell_limits(zone, report, missing, flags);
+  if (report.by_limit || report.crossings != 0) [[unlikely]] {
+    tell_limits(zone, report, missing, flags);
+  }
   return taken;
 }
 
@@ -188,17 +206,8 @@ std::size_t singles(CachedZone& zone, Page** out, std::size_t n, AllocFlags flag
   return got;
 }
 
-// The first try stands alone, here and in page(): mostly it is the last.
 std::size_t beyond_list(CachedZone& zone, Page** out, std::size_t n) noexcept {
-  TakeReport report;
-  report.tries_again = callbacks::any();  // else there is nobody to ask, and nobody to tell
-  const std::size_t got = zone.alloc_bulk_slow(out, n, {.report = &report});
-  hand_out_all(out, got, AllocFlags::none, 0);
-  if (!report.tries_again) [[likely]] {
-    return got;
-  }
-  tell_crossings(zone, report, AllocFlags::none);
-  return got == n ? n : got + ordinary_singles(zone, out + got, n - got, AllocFlags::none);
+  return cluster_or_more(zone, out, n);
 }
 
 bool exactly(CachedZone& zone, Page** out, std::size_t n, AllocFlags flags) noexcept {

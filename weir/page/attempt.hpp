@@ -16,7 +16,8 @@
 namespace weir::attempt {
 
 // One page of an order that exists, or nullptr.
-[[nodiscard]] WEIR_COLD Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept;
+// Not marked as cold, for every 64th comes this way, and cold code is made small, not fast.
+[[nodiscard]] Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept;
 // Up to n single frames; fewer only when no more were free.
 [[nodiscard]] WEIR_COLD std::size_t singles(CachedZone& zone, Page** out, std::size_t n,
                                             AllocFlags flags) noexcept;

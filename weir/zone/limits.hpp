@@ -21,18 +21,21 @@
 
 namespace weir {
 
-// What a request that went as far as the zone learned there.
+// What a request that went as far as the zone learned there. Each number is told by the word above it,
+// and is nothing without it.
 struct TakeReport {
   bool tries_again = false;  // told by the caller: a refusal is not its last word, and not counted
 
-  bool by_limit = false;    // the refusal: it would have exceeded the hard limit
-  std::uint64_t used = 0;   // frames out when that happened
-  std::int64_t usable = 0;  // frames the refused request might have had; negative: owed first
-  std::uint64_t from_reserve = 0;  // of the frames served: those below the reserve
+  bool refused = false;
+  bool by_limit = false;  // the refusal: it would have exceeded the hard limit
+  std::uint64_t used;     // frames out when that happened
+  std::int64_t usable;    // frames the refused request might have had; negative: owed first
 
-  std::uint32_t crossings = 0;       // of the soft limit, upward
-  std::uint64_t crossing_used = 0;   // frames out before the last of them
-  std::uint64_t crossing_asked = 0;  // frames that it added
+  std::uint32_t crossings = 0;   // of the soft limit, upward
+  std::uint64_t crossing_used;   // frames out before the last of them
+  std::uint64_t crossing_asked;  // frames that it added
+
+  std::uint64_t from_reserve = 0;  // of the frames served: those below the reserve
 };
 
 class ZoneLimits {

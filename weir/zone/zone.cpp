@@ -110,6 +110,7 @@ void Zone::note_refused(std::uint64_t frames, bool may_use_reserve, TakeReport* 
     counters_.limit_refusals.add(by_limit ? 1 : 0);
   }
   if (report != nullptr) {
+    report->refused = true;
     report->by_limit = by_limit;
     report->used = out();
     report->usable = static_cast<std::int64_t>(engine_.free_pages()) -
@@ -117,13 +118,17 @@ void Zone::note_refused(std::uint64_t frames, bool may_use_reserve, TakeReport* 
   }
 }
 
-PageIndex Zone::take_held(Hold& hold, Order order, bool may_use_reserve,
-                          TakeReport* report) noexcept {
+[[gnu::always_inline]] inline PageIndex Zone::take_held(Hold& hold, Order order,
+                                                        bool may_use_reserve,
+                                                        TakeReport* report) noexcept {
   const std::uint64_t free = engine_.free_pages();
   const PageIndex page = engine_.take(order);
   if (page != kNoPage) {
     hold.took(frames_in(order));
-    note_served(frames_in(order), free, may_use_reserve, report);
+    if (may_use_reserve || limits_.crosses(managed_.value - free + claimed_, frames_in(order)))
+        [[unlikely]] {
+      note_served(frames_in(order), free, may_use_reserve, report);
+    }
   }
   return page;
 }
