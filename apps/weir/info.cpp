@@ -118,7 +118,11 @@ std::string option_value(Choice value) {
   return choice_name(value);
 }
 
-void tell_allocator(Teller& tell, const Effective& effective) {
+std::string limit_or_none(std::uint64_t frames) {
+  return frames == 0 ? "none" : std::to_string(frames);
+}
+
+void tell_allocator(Teller& tell, const Effective& effective, const ZoneState& state) {
   tell.topic("allocator", "weir.page");
   tell.text("per-CPU lists", effective.list_mode, effective.list_mode_reason);
   tell.text("memory from", source_name(effective.extent.source),
@@ -142,6 +146,10 @@ void tell_allocator(Teller& tell, const Effective& effective) {
   tell.number("watermark min", "watermark_min", effective.watermark_min, "frames");
   tell.number("watermark low", "watermark_low", effective.watermark_low, "frames");
   tell.number("watermark high", "watermark_high", effective.watermark_high, "frames");
+  tell.number("free", "free", state.free, "frames", "", mark_name(state.below));
+  tell.number("used", "used", state.used, "frames");
+  tell.text("limit", limit_or_none(state.limit), "most frames in use at once");
+  tell.text("soft limit", limit_or_none(state.soft_limit), "above it limit watches are told");
   tell.topic("options in effect", "weir.page");
 #define WEIR_OPTION(type, name, initial, least, most, help) \
   tell.text(#name, option_value(effective.options.name), help);
@@ -199,7 +207,7 @@ struct InfoCommand {
     lab::MachineCard card = lab::machine_card(system);
     try {
       const PageAllocator pages(options);
-      tell_allocator(tell, pages.effective());
+      tell_allocator(tell, pages.effective(), pages.zone_state());
       card.modes.emplace_back("lists", pages.effective().list_mode);
     } catch (const std::invalid_argument& error) {
       throw CommandError(kBadUsage, error.what());

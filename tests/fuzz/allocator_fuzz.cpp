@@ -178,7 +178,7 @@ class Run {
     }
     const std::uint64_t managed = pages_.effective().managed.value;
     const std::uint64_t kept =
-        has(flags, AllocFlags::reserve) ? 0 : pages_.zone().zone().reserve().value;
+        has(flags, AllocFlags::emergency) ? 0 : pages_.zone().zone().reserve().value;
     require(managed - table_.live_frames() <= kept, "refused while a frame was free");
   }
 
@@ -293,7 +293,7 @@ class Run {
       return;
     }
     const std::uint64_t kept =
-        has(flags, AllocFlags::reserve) ? 0 : pages_.zone().zone().reserve().value;
+        has(flags, AllocFlags::emergency) ? 0 : pages_.zone().zone().reserve().value;
     require(meddled_ || has(flags, AllocFlags::no_wait) ||
                 pages_.effective().managed.value - table_.live_frames() < kept + n,
             "refused while all of it was free");

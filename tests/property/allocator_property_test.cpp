@@ -59,8 +59,8 @@ class Borrowed {
 
 class World {
  public:
-  World(From memory, std::uint64_t seed) : random_(seed) {
-    Options options{.capacity = Bytes{kZoneBytes}};
+  World(From memory, EngineChoice engine, std::uint64_t seed) : random_(seed) {
+    Options options{.capacity = Bytes{kZoneBytes}, .engine = engine};
     if (memory == From::borrowed) {
       borrowed_ = std::make_unique<Borrowed>();
       const auto pieces = borrowed_->pieces();
@@ -161,18 +161,24 @@ class World {
     for (const CachedZone::Piece& piece : pages_->zone().pieces()) {
       const std::uint64_t end = piece.first.value + whole_pages(piece.extent.size).value;
       for (std::uint64_t at = piece.first.value; at < end;) {
-        const Page* page = page_at({static_cast<std::uint32_t>(at)});
-        const FrameState state = page->state.load();
+        const PageIndex index{static_cast<std::uint32_t>(at)};
+        const Page* page = page_at(index);
+        const bool is_free = !pages_->zone().zone().is_taken(index);
         const Order order = order_of(page);
-        ASSERT_NE(state, FrameState::kInner) << "frame " << at << " has no head";
-        ASSERT_NE(state, FrameState::kAbsent);
+        ASSERT_NE(page->state.load(), FrameState::kInner) << "frame " << at << " has no head";
+        ASSERT_NE(page->state.load(), FrameState::kAbsent);
         ASSERT_LE(at + frames_in(order), end);
         for (std::uint64_t inner = at + 1; inner < at + frames_in(order); ++inner) {
-          ASSERT_EQ(page_at({static_cast<std::uint32_t>(inner)})->state.load(), FrameState::kInner);
+          const PageIndex inside{static_cast<std::uint32_t>(inner)};
+          if (pages_->zone().zone().lock_free()) {  // touches no descriptor but the head's
+            ASSERT_NE(pages_->zone().zone().is_taken(inside), is_free);
+          } else {
+            ASSERT_EQ(page_at(inside)->state.load(), FrameState::kInner);
+          }
         }
-        (state == FrameState::kFree ? in_engine : outside) += frames_in(order);
+        (is_free ? in_engine : outside) += frames_in(order);
         const std::uint32_t refs = refs_[frame_number(index_of(page))];
-        if (state == FrameState::kFree) {
+        if (is_free) {
           ASSERT_EQ(refs, 0U);
           ASSERT_EQ(page->word.load(), kSoleOwner);
         } else if (!is_cut_from(page)) {
@@ -658,7 +664,8 @@ class World {
   std::uint64_t refused_ = 0;
 };
 
-class AllocatorProperty : public testing::TestWithParam<From> {};
+using Ground = std::pair<From, EngineChoice>;
+class AllocatorProperty : public testing::TestWithParam<Ground> {};
 
 TEST_P(AllocatorProperty, FramesAreConservedAndUniqueOverRandomOperations) {
   const std::uint64_t seed = from_environment("WEIR_SEED", std::random_device{}());
@@ -666,10 +673,11 @@ TEST_P(AllocatorProperty, FramesAreConservedAndUniqueOverRandomOperations) {
   std::printf("seed: WEIR_SEED=%llu, %llu steps\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(steps));
   std::optional<test::HugePages> huge;
-  if (GetParam() == From::hugetlb) {
+  const auto [memory, engine] = GetParam();
+  if (memory == From::hugetlb) {
     huge.emplace(kZoneBytes / kPageblockBytes);
   }
-  World world{GetParam(), seed};
+  World world{memory, engine, seed};
   if (huge && huge->available()) {
     EXPECT_EQ(world.extent().page_size, Bytes{kPageblockBytes});
   }
@@ -688,8 +696,8 @@ TEST_P(AllocatorProperty, FramesAreConservedAndUniqueOverRandomOperations) {
   EXPECT_GT(world.refusals(), 0U);
 }
 
-std::string memory_name(const testing::TestParamInfo<From>& info) {
-  switch (info.param) {
+const char* memory_name(From memory) {
+  switch (memory) {
     case From::anonymous:
       return "Anonymous";
     case From::transparent_huge:
@@ -705,9 +713,19 @@ std::string memory_name(const testing::TestParamInfo<From>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EverySource, AllocatorProperty,
-                         testing::Values(From::anonymous, From::transparent_huge, From::hugetlb,
-                                         From::memfd, From::borrowed),
-                         memory_name);
+                         testing::Values(Ground{From::anonymous, EngineChoice::buddy},
+                                         Ground{From::transparent_huge, EngineChoice::buddy},
+                                         Ground{From::hugetlb, EngineChoice::buddy},
+                                         Ground{From::memfd, EngineChoice::buddy},
+                                         Ground{From::borrowed, EngineChoice::buddy},
+                                         Ground{From::anonymous, EngineChoice::bitmap},
+                                         Ground{From::borrowed, EngineChoice::bitmap}),
+                         [](const auto& ground) {
+                           return std::string(memory_name(ground.param.first)) +
+                                  (ground.param.second == EngineChoice::buddy
+                                       ? ""
+                                       : "OverTheBitmapEngine");
+                         });
 
 }  // namespace
 }  // namespace weir

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,6 +26,14 @@
 #include "weir/percpu/zone_registry.hpp"
 
 namespace weir::test {
+
+// Which engine a test's zones have when it does not choose: WEIR_TEST_ENGINE=bitmap, or the default.
+[[nodiscard]] inline EngineChoice engine_under_test() {
+  const char* name = std::getenv("WEIR_TEST_ENGINE");
+  return name != nullptr && std::string_view(name) == choice_name(EngineChoice::bitmap)
+             ? EngineChoice::bitmap
+             : Options{}.engine;
+}
 
 // A zone over ordinary memory, retired at the end of its life. Everything taken from it must be
 // back by then, else the program ends: a leak in a test is a failed test.
@@ -38,7 +47,12 @@ class TestZone {
     if (!extent) {
       throw std::runtime_error(extent.error().what);
     }
-    Result<CachedZone*> zone = zone_registry::open(source.get(), {*extent}, options, lists, cpus);
+    Options chosen = options;
+    if (options.engine == Options{}.engine &&
+        (options.merge == Merge::deferred || options.merge == Merge::immediate)) {
+      chosen.engine = engine_under_test();
+    }
+    Result<CachedZone*> zone = zone_registry::open(source.get(), {*extent}, chosen, lists, cpus);
     if (!zone) {
       source->give_back(*extent);
       throw std::runtime_error(zone.error().what);
@@ -163,6 +177,13 @@ class OnCpu {
 inline void outlast_shortage() {
   std::this_thread::sleep_for(std::chrono::nanoseconds(kShortageNs + kShortageNs / 4));
 }
+
+// For what only an engine under a lock does.
+#define WEIR_NEEDS_THE_ZONE_LOCK                                            \
+  if (::weir::test::engine_under_test() != ::weir::EngineChoice::buddy) {   \
+    GTEST_SKIP() << "this engine has no lock whose holds could be counted"; \
+  }                                                                         \
+  static_assert(true, "")
 
 // What a test takes from a zone until nothing is left.
 [[nodiscard]] inline std::vector<PageIndex> take_all(CachedZone& zone, Order order = Order{0},

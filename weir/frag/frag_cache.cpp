@@ -67,7 +67,7 @@ bool FragCache::renew(std::size_t size) noexcept {
   }
   // An attempt only: a shortage of large blocks is no reason to stop everybody else, and the
   // reserve is for those who need one frame.
-  Page* page = pages_.alloc_page(kLargeOrder, AllocFlags::no_wait);
+  Page* page = pages_.alloc_page(kLargeOrder, AllocFlags::no_wait | AllocFlags::no_reclaim);
   if (page == nullptr && small_page_would_do) {
     page = pages_.alloc_page(Order{0}, flags_);
     if (page != nullptr) {
@@ -91,8 +91,7 @@ void FragCache::install(Page* page) noexcept {
   page_ = page;
   base_ = address_of(page);
   size_ = static_cast<std::uint32_t>(bytes(order_of(page)).value);
-  degraded_ =
-      size_ != kFragPageBytes || (page->word.load(memory_order_relaxed) & kReserveFlag) != 0;
+  degraded_ = size_ != kFragPageBytes || is_emergency(page);
   offset_.store(0, memory_order_relaxed);
   stock_.store(kStock, memory_order_relaxed);
   counters_.pages_taken.add(1);

@@ -11,7 +11,8 @@
 //
 // One cache belongs to one thread (or to whoever else serialises its calls): alloc() and drain()
 // only from there; fragments are dropped from any thread. Checked builds report another thread's
-// call; drain() ends the binding, so that a cache can be handed on.
+// call; drain() ends the binding, so that a cache can be handed on. For the same reason it is no
+// reclaimer: it holds one page at most, which nobody but its owner can let go of, by drain().
 #pragma once
 
 #include <cstddef>

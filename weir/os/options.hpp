@@ -24,6 +24,8 @@ struct Options {
   SourceChoice source = SourceChoice::anonymous;
   ThpChoice thp = ThpChoice::system;
   PageCount reserve{0};
+  PageCount limit{0};
+  PageCount soft_limit{0};
   bool lists = true;
   PageCount high{0};
   FreeOrder0 free_order0 = FreeOrder0::list;
@@ -37,7 +39,7 @@ struct Options {
 // was. Long names and values are shown in part, so that the choice always fits.
 struct OptionProblem {
   Errc code = Errc::ok;
-  std::array<char, 256> line{};
+  std::array<char, 320> line{};
 };
 
 // Reads "name=value,name=value" over `options`. Sizes take K, M, G suffixes (powers of 1024);
@@ -50,7 +52,7 @@ struct OptionProblem {
 [[nodiscard]] OptionProblem options_from_environment(Options& options) noexcept;
 
 // Every option with its value, in a form that parse_options() reads back.
-using OptionText = std::array<char, 256>;
+using OptionText = std::array<char, 320>;
 [[nodiscard]] OptionText options_text(const Options& options) noexcept;
 
 [[nodiscard]] const char* choice_name(SourceChoice choice) noexcept;

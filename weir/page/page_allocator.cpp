@@ -63,6 +63,12 @@ void check(const Options& options, Bytes size) {
   if (options.reserve.value != 0 && options.reserve >= whole_pages(size)) {
     raise({Errc::bad_option, "reserve must be smaller than the capacity", 0});
   }
+  if (options.limit.value != 0 && options.limit <= options.reserve) {
+    raise({Errc::bad_option, "the limit must be larger than the reserve", 0});
+  }
+  if (const int error = callbacks::prepare(); error != 0) {
+    raise({Errc::system, "pthread_atfork", error});
+  }
 }
 
 Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
@@ -106,25 +112,6 @@ Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
   }
   effective.options = options;
   return effective;
-}
-
-TakeRights rights(AllocFlags flags) noexcept {
-  return {.reserve = has(flags, AllocFlags::reserve), .no_wait = has(flags, AllocFlags::no_wait)};
-}
-
-// Between the zone and a user: the page becomes live.
-Page* hand_out(CachedZone& zone, Page* page, Order order, AllocFlags flags) noexcept {
-  if constexpr (kCheckedDrops) {
-    mark_live(page);
-  }
-  if (has(flags, AllocFlags::reserve) && zone.zone().free_pages() < zone.zone().reserve().value)
-      [[unlikely]] {
-    page->word.fetch_or(kReserveFlag, memory_order_relaxed);
-  }
-  if (has(flags, AllocFlags::zero)) {
-    std::memset(address_of(page), 0, bytes(order).value);
-  }
-  return page;
 }
 
 // Two places as a vector, eight in a step: compilers make single steps of such loops.
@@ -177,7 +164,7 @@ std::size_t fill_empty(CachedZone& zone, Page** slots, std::size_t n, bool& more
       more = true;
       return filled;
     }
-    const std::size_t got = zone.alloc_bulk(slots + filled, want, {});
+    const std::size_t got = zone.alloc_bulk_or(slots + filled, want, attempt::beyond_list);
     filled += got;
     if (got < want) {
       empty_all(slots + filled, want - got);  // what a try left there
@@ -188,7 +175,49 @@ std::size_t fill_empty(CachedZone& zone, Page** slots, std::size_t n, bool& more
   return filled;
 }
 
+// Fills holes from the front, as many pages as come.
+class SlotSink final : public PageSink {
+ public:
+  explicit SlotSink(Page** slots) noexcept : next_(slots) {}
+  void put(Page* const* pages, std::uint32_t n) noexcept override {
+    for (std::uint32_t i = 0; i < n; ++next_) {
+      if (*next_ == nullptr) {
+        *next_ = pages[i++];
+      }
+    }
+  }
+
+ private:
+  Page** next_;
+};
+
+class ListSink final : public PageSink {
+ public:
+  explicit ListSink(PageList& list) noexcept : list_(list) {}
+  void put(Page* const* pages, std::uint32_t n) noexcept override {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      list_.push(pages[i]);
+    }
+  }
+
+ private:
+  PageList& list_;
+};
+
+// All holes or none; returns the leading populated slots.
+std::size_t fill_exactly(CachedZone& zone, Page** slots, std::size_t n, AllocFlags flags) noexcept {
+  const auto holes = static_cast<std::size_t>(std::count(slots, slots + n, nullptr));
+  SlotSink sink{slots};
+  if (attempt::exactly(zone, sink, holes, flags)) {
+    return n;
+  }
+  return static_cast<std::size_t>(std::find(slots, slots + n, nullptr) - slots);
+}
+
 std::size_t fill_slots(CachedZone& zone, Page** slots, std::size_t n, AllocFlags flags) noexcept {
+  if (has(flags, AllocFlags::exact)) {
+    return fill_exactly(zone, slots, n, flags);
+  }
   std::size_t scan = 0;  // slots before it are populated or could not be
   bool more = true;
   if (!kCheckedDrops && flags == AllocFlags::none) {
@@ -202,11 +231,11 @@ std::size_t fill_slots(CachedZone& zone, Page** slots, std::size_t n, AllocFlags
     for (; end < n && holes < kClusterFrames; ++end) {
       holes += slots[end] == nullptr ? 1 : 0;
     }
-    const std::size_t got = zone.alloc_bulk(buffer, holes, rights(flags));
+    const std::size_t got = attempt::singles(zone, buffer, holes, flags);
     more = got == holes;
     for (std::size_t used = 0; used < got; ++scan) {
       if (slots[scan] == nullptr) {
-        slots[scan] = hand_out(zone, buffer[used++], Order{0}, flags);
+        slots[scan] = buffer[used++];
       }
     }
     scan = more ? end : scan;
@@ -269,6 +298,7 @@ PageAllocator::PageAllocator(std::span<const std::span<std::byte>> memory, const
 }
 
 PageAllocator::~PageAllocator() {
+  callbacks::remove_all(*zone_);
   if (zone_->retire() != 0) {
     static bool told = false;
     notice_once(told,
@@ -277,29 +307,18 @@ PageAllocator::~PageAllocator() {
 }
 
 Page* PageAllocator::alloc_page_slow(Order order, AllocFlags flags) noexcept {
-  if (order > kMaxOrder) {
-    return nullptr;
-  }
-  const PageIndex index = zone_->alloc(order, rights(flags));
-  return is_page(index) ? hand_out(*zone_, page_at(index), order, flags) : nullptr;
+  return order > kMaxOrder ? nullptr : attempt::page(*zone_, order, flags);
 }
 
 std::size_t PageAllocator::alloc_burst_slow(std::span<Page*> out, AllocFlags flags) noexcept {
-  const std::size_t got = zone_->alloc_bulk(out.data(), out.size(), rights(flags));
-  for (Page* page : out.first(got)) {
-    static_cast<void>(hand_out(*zone_, page, Order{0}, flags));
+  if (has(flags, AllocFlags::exact)) {
+    return alloc_exactly(out, flags) ? out.size() : 0;
   }
-  return got;
+  return attempt::singles(*zone_, out.data(), out.size(), flags);
 }
 
 bool PageAllocator::alloc_exactly(std::span<Page*> out, AllocFlags flags) noexcept {
-  if (!zone_->alloc_exactly(out.data(), out.size(), rights(flags))) {
-    return false;
-  }
-  for (Page* page : out) {
-    static_cast<void>(hand_out(*zone_, page, Order{0}, flags));
-  }
-  return true;
+  return attempt::exactly(*zone_, out.data(), out.size(), flags);
 }
 
 std::size_t PageAllocator::alloc_bulk(std::span<PageRef> slots, AllocFlags flags) noexcept {
@@ -311,14 +330,16 @@ std::size_t PageAllocator::alloc_bulk(std::span<Page*> slots, AllocFlags flags) 
 }
 
 std::size_t PageAllocator::alloc_bulk(PageList& list, std::size_t n, AllocFlags flags) noexcept {
+  ListSink sink{list};
+  if (has(flags, AllocFlags::exact)) {
+    return attempt::exactly(*zone_, sink, n, flags) ? n : 0;
+  }
   Page* buffer[kClusterFrames];
   std::size_t added = 0;
   while (added < n) {
     const std::size_t want = std::min<std::size_t>(n - added, kClusterFrames);
-    const std::size_t got = zone_->alloc_bulk(buffer, want, rights(flags));
-    for (std::size_t i = 0; i < got; ++i) {
-      list.push(hand_out(*zone_, buffer[i], Order{0}, flags));
-    }
+    const std::size_t got = attempt::singles(*zone_, buffer, want, flags);
+    sink.put(buffer, static_cast<std::uint32_t>(got));
     added += got;
     if (got < want) {
       break;
@@ -326,6 +347,34 @@ std::size_t PageAllocator::alloc_bulk(PageList& list, std::size_t n, AllocFlags 
   }
   return added;
 }
+
+Error PageAllocator::set_limits(PageCount limit, PageCount soft_limit) noexcept {
+  return zone_->set_limits(limit, soft_limit);
+}
+
+ZoneState PageAllocator::zone_state() const noexcept {
+  const Zone& zone = zone_->zone();
+  const Watermarks& marks = zone.watermarks();
+  ZoneState state;
+  state.managed = zone.managed().value;
+  // A cluster between depot and engine may be seen twice.
+  state.free = std::min(zone_->free_pages(), state.managed);
+  state.used = state.managed - state.free;
+  state.min = marks.min.value;
+  state.low = marks.low.value;
+  state.high = marks.high.value;
+  state.reserve = zone.reserve().value;
+  state.limit = zone.hard_limit().value;
+  state.soft_limit = zone.soft_limit().value;
+  state.below = state.mark_of(state.free);
+  state.in_shortage = zone_->in_shortage();
+  return state;
+}
+
+void PageAllocator::add_reclaimer(Reclaimer& reclaimer) noexcept {
+  callbacks::add(reclaimer, *zone_);
+}
+void PageAllocator::add_limit_watch(LimitWatch& watch) noexcept { callbacks::add(watch, *zone_); }
 
 Error PageAllocator::drain(CpuId cpu) noexcept { return zone_->drain(cpu); }
 Error PageAllocator::drain_all() noexcept { return zone_->drain_all(); }

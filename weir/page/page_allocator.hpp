@@ -16,25 +16,16 @@
 #include "weir/backing/extent.hpp"
 #include "weir/base/types.hpp"
 #include "weir/os/options.hpp"
+#include "weir/page/alloc_flags.hpp"
+#include "weir/page/attempt.hpp"
+#include "weir/page/limit_watch.hpp"
 #include "weir/page/page_list.hpp"
 #include "weir/page/page_ref.hpp"
+#include "weir/page/reclaim.hpp"
+#include "weir/page/zone_state.hpp"
 #include "weir/percpu/cached_zone.hpp"
 
 namespace weir {
-
-// What a request may do beyond the ordinary; combine with |.
-enum class AllocFlags : unsigned char {
-  none = 0,
-  zero = 1,     // the page reads as zero
-  no_wait = 2,  // may be refused while frames lie on other CPUs' lists or in other threads' hands
-  reserve = 4,  // may take the reserve
-};
-[[nodiscard]] constexpr AllocFlags operator|(AllocFlags a, AllocFlags b) noexcept {
-  return static_cast<AllocFlags>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
-}
-[[nodiscard]] constexpr bool has(AllocFlags flags, AllocFlags bit) noexcept {
-  return (static_cast<unsigned>(flags) & static_cast<unsigned>(bit)) != 0;
-}
 
 // What was really obtained; see Options for what was asked.
 struct Effective {
@@ -69,7 +60,8 @@ class PageAllocator {
 
   // One page of 2^order frames, or empty. A refusal means that no such block was free anywhere
   // outside the reserve, per-CPU lists included (with no_wait: neither on this CPU's list nor in depot
-  // or engine). Order above 10, a signal handler inside a list or lock of weir, and a forked child of a
+  // or engine), that no reclaimer had one to give, or that the hard limit would have been exceeded.
+  // Order above 10, a signal handler inside a list or lock of weir, and a forked child of a
   // memfd zone are refused at once.
   [[nodiscard]] WEIR_HOT PageRef alloc(Order order = Order{0},
                                        AllocFlags flags = AllocFlags::none) noexcept {
@@ -92,29 +84,29 @@ class PageAllocator {
   // is for alloc_burst()) in ascending order, holes included,
   // and leaves the others alone. Returns the number of leading populated slots (those populated
   // before included); pages beyond a remaining hole are not counted. At least one page is added
-  // whenever one can be had.
+  // whenever one can be had. With AllocFlags::exact all holes are filled, or none is.
   [[nodiscard]] std::size_t alloc_bulk(std::span<PageRef> slots,
                                        AllocFlags flags = AllocFlags::none) noexcept;
   [[nodiscard]] std::size_t alloc_bulk(std::span<Page*> slots,
                                        AllocFlags flags = AllocFlags::none) noexcept;
   // For those who fill arrays from the start, as drivers do: overwrites `out` and returns how many of
-  // its places were filled, fewer only when no more were free. With free_burst() the cheapest way to
-  // many pages.
+  // its places were filled, fewer only when no more were free (with AllocFlags::exact: all or none).
+  // With free_burst() the cheapest way to many pages.
   [[nodiscard]] WEIR_HOT std::size_t alloc_burst(std::span<Page*> out,
                                                  AllocFlags flags = AllocFlags::none) noexcept {
     if constexpr (!kCheckedDrops) {
       if (flags == AllocFlags::none) [[likely]] {
-        return zone_->alloc_bulk(out.data(), out.size(), {});
+        return zone_->alloc_bulk_or(out.data(), out.size(), attempt::beyond_list);
       }
     }
     return alloc_burst_slow(out, flags);
   }
-  // All of `out` or nothing of it. Refused only if fewer pages were free at one moment, so that two who
+  // All of `out` or nothing of it, as with AllocFlags::exact. Refused only if fewer pages were free at one moment, so that two who
   // ask at the same time never both go away empty when one of them could be served.
   [[nodiscard]] bool alloc_exactly(std::span<Page*> out,
                                    AllocFlags flags = AllocFlags::none) noexcept;
   // List form: up to n pages are added at the head of `list`, which need not be empty. Returns the
-  // number added.
+  // number added; with AllocFlags::exact n or 0.
   [[nodiscard]] std::size_t alloc_bulk(PageList& list, std::size_t n,
                                        AllocFlags flags = AllocFlags::none) noexcept;
 
@@ -127,6 +119,20 @@ class PageAllocator {
   // Gives capacity to lists that ran dry and over, empties those nobody used, merges clusters that
   // nobody wanted. Never necessary. Any thread.
   void tick() noexcept;
+
+  // Frames that may be in use at once, and above which watches are told; 0 is none. Exact to the frame
+  // from the moment it returns: no request is served beyond the limit. What is in use already stays so,
+  // and counts. bad_option: a limit that is no more than the reserve; would_block: inside a signal handler
+  // that interrupted weir; the system's error when it refuses a fence: then nothing has changed. Costs a
+  // fence. Any thread.
+  Error set_limits(PageCount limit, PageCount soft_limit) noexcept;
+  // Free and used frames beside watermarks and limits, now. Any thread, no lock.
+  [[nodiscard]] ZoneState zone_state() const noexcept;
+
+  // Owners of caches who give pages back before a request is refused, asked in the order in which they
+  // came; and those who are told of limits. The node is the caller's: see page/callback.hpp.
+  void add_reclaimer(Reclaimer& reclaimer) noexcept;
+  void add_limit_watch(LimitWatch& watch) noexcept;
 
   [[nodiscard]] const Effective& effective() const noexcept;
   [[nodiscard]] CachedZone& zone() noexcept { return *zone_; }

@@ -43,6 +43,9 @@ class [[nodiscard]] PageRef {
   [[nodiscard]] Order order() const noexcept { return order_of(page_); }
   [[nodiscard]] Bytes size() const noexcept { return bytes(order()); }
 
+  // It came out of the reserve. Must not be empty.
+  [[nodiscard]] bool is_emergency() const noexcept { return weir::is_emergency(page_); }
+
   // Another owner of the same page; empty when the count is at its limit (or this is empty).
   [[nodiscard]] PageRef share() const noexcept {
     return page_ != nullptr && ref(page_) ? PageRef{page_} : PageRef{};

@@ -45,6 +45,12 @@ WEIR_HOT void unref(Page* page) noexcept {
 // Drops n references at once, as a fragment cache does when it settles its stock.
 WEIR_HOT void unref_many(Page* page, std::uint32_t n) noexcept { unref_slow(page, n); }
 
+// It came out of the reserve, for an emergency request. Whoever recycles pages in place gives such a one
+// back instead, so that the reserve fills again; given back, it goes past the lists to the engine.
+[[nodiscard]] inline bool is_emergency(const Page* page) noexcept {
+  return (page->word.load(memory_order_relaxed) & kReserveFlag) != 0;
+}
+
 // References held now; exact only when nobody changes them.
 [[nodiscard]] inline std::uint32_t ref_count(const Page* page) noexcept {
   return page->word.load(memory_order_relaxed) & kRefMask;

@@ -87,9 +87,9 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
   if (rights.no_wait) {
     // What others have on their lists or in hand is not looked for.
     bool quiet = false;
-    return zone_.take_or_tell(order, rights.reserve, Quiet{*this}, true, quiet);
+    return zone_.take_or_tell(order, rights.reserve, Quiet{*this}, true, quiet, rights.report);
   }
-  const PageIndex page = zone_.take(order, rights.reserve);
+  const PageIndex page = zone_.take(order, rights.reserve, rights.report);
   if (is_page(page)) {
     maybe_leave_shortage();
     return page;
@@ -105,14 +105,14 @@ PageIndex CachedZone::alloc_merged(Order order, TakeRights rights) noexcept {
       const LockGuard guard{shortage_lock_};
       drain_depot();
     }
-    const PageIndex page = zone_.take(order, rights.reserve);
+    const PageIndex page = zone_.take(order, rights.reserve, rights.report);
     if (is_page(page)) {
       return page;
     }
   }
   if (search_deferred(order)) {
     zone_.counters().deferred.add_shared(1);
-    zone_.counters().refusals.add_shared(1);
+    zone_.note_refused(frames_in(order), rights.reserve, rights.report);
     return kNoPage;
   }
   const PageIndex page = alloc_in_shortage(order, rights);
@@ -242,7 +242,7 @@ bool CachedZone::search() noexcept {
 PageIndex CachedZone::alloc_in_shortage(Order order, TakeRights rights) noexcept {
   PageIndex page = kNoPage;
   ask_until_quiet([&](bool last_try, bool& quiet) {
-    page = zone_.take_or_tell(order, rights.reserve, Quiet{*this}, last_try, quiet);
+    page = zone_.take_or_tell(order, rights.reserve, Quiet{*this}, last_try, quiet, rights.report);
     return is_page(page);
   });
   return page;

@@ -44,8 +44,19 @@ namespace weir {
 
 // What a request may do beyond the ordinary.
 struct TakeRights {
-  bool reserve = false;  // may take the reserve
-  bool no_wait = false;  // rather be refused than stop other CPUs' lists and wait for hands
+  bool reserve = false;          // may take the reserve
+  bool no_wait = false;          // rather be refused than stop other CPUs' lists and wait for hands
+  TakeReport* report = nullptr;  // where it is told what became of it in the zone
+};
+
+// Where pages go that come all together or not at all, a cluster or less at a time. Called in a marked
+// section: no lock of weir, no request.
+class PageSink {
+ public:
+  virtual void put(Page* const* pages, std::uint32_t n) noexcept = 0;
+
+ protected:
+  ~PageSink() = default;
 };
 
 class CachedZone {
@@ -88,11 +99,19 @@ class CachedZone {
   // Up to n single frames; fewer only when no more were free.
   [[nodiscard]] WEIR_HOT std::size_t alloc_bulk(Page** out, std::size_t n,
                                                 TakeRights rights) noexcept {
+    return alloc_bulk_or(out, n, [rights](CachedZone& zone, Page** rest, std::size_t missing) {
+      return zone.alloc_bulk_slow(rest, missing, rights);
+    });
+  }
+  // The same with beyond(zone, out, n) for what this CPU's list does not hold.
+  template <class Beyond>
+  [[nodiscard]] WEIR_HOT std::size_t alloc_bulk_or(Page** out, std::size_t n,
+                                                   Beyond&& beyond) noexcept {
     std::size_t got = 0;
     while (got < n) {
       const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(n - got, kClusterFrames));
       if (!lists_.pop_exactly(out + got, want)) [[unlikely]] {
-        return got + alloc_bulk_slow(out + got, n - got, rights);
+        return got + beyond(*this, out + got, n - got);
       }
       got += want;
     }
@@ -115,6 +134,15 @@ class CachedZone {
   // n single frames or none. Refused only if fewer than n were free at one moment: nobody loses to
   // another such request that is refused as well.
   [[nodiscard]] bool alloc_exactly(Page** out, std::size_t n, TakeRights rights) noexcept;
+  [[nodiscard]] bool alloc_exactly(PageSink& sink, std::size_t n, TakeRights rights) noexcept;
+  // For who has just found that this CPU's list does not hold the first of them.
+  WEIR_COLD std::size_t alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept;
+
+  // Frames that may be outside the engine (zone/limits.hpp); 0 is no limit. Afterwards no request is
+  // served beyond them; what is out already stays. would_block: inside a signal handler that interrupted
+  // weir; bad_option: a limit that is no more than the reserve; the system's error when it refuses the
+  // fence: then the limits are as before.
+  Error set_limits(PageCount hard, PageCount soft) noexcept;
 
   // Empties the lists of one CPU, or of all and the depot, into the engine, without the help of the
   // threads there. too_large: no such CPU; would_block: called from a signal handler inside a list or
@@ -202,8 +230,9 @@ class CachedZone {
   void defer_search(Order order, bool found) noexcept;
   void watch_low() noexcept;
   [[nodiscard]] bool merge_at_once() noexcept;
-  WEIR_COLD std::size_t alloc_bulk_slow(Page** out, std::size_t n, TakeRights rights) noexcept;
   WEIR_COLD void free_bulk_slow(Page* const* pages, std::size_t n) noexcept;
+  template <class Place>
+  bool take_exactly(std::size_t n, TakeRights rights, Place&& place) noexcept;
   std::uint32_t take_cluster(Page** out, TakeRights rights) noexcept;
   bool give_cluster(Page* const* pages) noexcept;
   [[nodiscard]] bool may_list(unsigned list) const noexcept;
@@ -226,6 +255,7 @@ class CachedZone {
   void resize(CpuId cpu, std::uint32_t capacity) noexcept;
   void settle() noexcept;
   void maybe_leave_shortage() noexcept;
+  [[nodiscard]] std::uint64_t enough(PageCount hard) const noexcept;
   void maybe_close() noexcept;
   void close() noexcept;
 

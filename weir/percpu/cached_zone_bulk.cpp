@@ -80,12 +80,10 @@ std::size_t CachedZone::alloc_bulk(PageIndex* out, std::size_t n, TakeRights rig
   return got;
 }
 
-bool CachedZone::alloc_exactly(Page** out, std::size_t n, TakeRights rights) noexcept {
-  // Whoever holds a part of what it wants keeps it from others who could go on with it: so all at once
-  // from the list, or all at once from the engine, where it is set aside under the lock.
-  if (n == 0 || (n <= kClusterFrames && lists_.pop_all(out, static_cast<std::uint32_t>(n)))) {
-    return true;
-  }
+// Whoever holds a part of what it wants keeps it from others who could go on with it: so all at once
+// from the engine, where it is set aside under the lock. place(pages, n) takes them, a cluster at a time.
+template <class Place>
+bool CachedZone::take_exactly(std::size_t n, TakeRights rights, Place&& place) noexcept {
   if (thread_is_marked() || detached()) {
     return false;
   }
@@ -94,13 +92,13 @@ bool CachedZone::alloc_exactly(Page** out, std::size_t n, TakeRights rights) noe
     for (std::size_t done = 0; done < n;) {
       const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(n - done, kClusterFrames));
       zone_.take_claimed(pages, part);
-      to_pages(pages, out + done, part);
+      place(pages, part);
       done += part;
     }
   };
   {
     const ThreadMark mark;
-    if (zone_.claim(n, rights.reserve)) {
+    if (zone_.claim(n, rights.reserve, rights.report)) {
       take();
       return true;
     }
@@ -111,13 +109,39 @@ bool CachedZone::alloc_exactly(Page** out, std::size_t n, TakeRights rights) noe
   bool served = false;
   ask_until_quiet([&](bool last_try, bool& quiet) {
     const ThreadMark mark;
-    served = zone_.claim_or_tell(n, rights.reserve, Quiet{*this}, last_try, quiet);
+    served = zone_.claim_or_tell(n, rights.reserve, Quiet{*this}, last_try, quiet, rights.report);
     if (served) {
       take();
     }
     return served;
   });
   return served;
+}
+
+bool CachedZone::alloc_exactly(Page** out, std::size_t n, TakeRights rights) noexcept {
+  // Or all at once from the list.
+  if (n == 0 || (n <= kClusterFrames && lists_.pop_all(out, static_cast<std::uint32_t>(n)))) {
+    return true;
+  }
+  return take_exactly(n, rights, [&out](const PageIndex* pages, std::uint32_t part) {
+    to_pages(pages, out, part);
+    out += part;
+  });
+}
+
+bool CachedZone::alloc_exactly(PageSink& sink, std::size_t n, TakeRights rights) noexcept {
+  Page* some[kClusterFrames];
+  if (n <= kClusterFrames) {
+    const bool served = alloc_exactly(some, n, rights);
+    if (served && n != 0) {
+      sink.put(some, static_cast<std::uint32_t>(n));
+    }
+    return served;
+  }
+  return take_exactly(n, rights, [&](const PageIndex* pages, std::uint32_t part) {
+    to_pages(pages, some, part);
+    sink.put(some, part);
+  });
 }
 
 bool CachedZone::give_cluster(Page* const* pages) noexcept {

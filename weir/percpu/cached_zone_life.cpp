@@ -52,7 +52,9 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
     managed += whole_pages(extent.size);
   }
   const std::uint32_t sharers = cpus != 0 ? cpus : lists;
-  limits_ = cache_limits(managed, sharers, options.lists && list_mode().form != ListForm::off,
+  // By what may be out: lists that hold more than a limit leaves would be emptied all the time.
+  const PageCount available = options.limit.value != 0 ? std::min(options.limit, managed) : managed;
+  limits_ = cache_limits(available, sharers, options.lists && list_mode().form != ListForm::off,
                          options.merge == Merge::deferred, options.high.value, options.depot.value,
                          options.cached.value);
   if (const Error error =
@@ -88,10 +90,10 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   id_ = id;
   source_ = source;
   free_order0_ = options.free_order0;
-  // Of what ordinary requests may take: an eighth or the low watermark, whichever is less.
-  leave_above_.store(options.reserve.value + std::min(zone_.watermarks().low.value,
-                                                      (managed.value - options.reserve.value) / 8),
-                     memory_order_relaxed);
+  if (options.limit.value != 0 || options.soft_limit.value != 0) {
+    zone_.set_limits(options.limit, options.soft_limit);
+  }
+  leave_above_.store(enough(options.limit), memory_order_relaxed);
   // Where the whole zone is hardly more than the watermarks, parts of it stand for them.
   low_ = std::min(zone_.watermarks().low.value, managed.value / 8);
   high_ = std::min(zone_.watermarks().high.value, managed.value / 6);

@@ -37,7 +37,14 @@ void enter_pool(std::uint64_t tag, Page* const* pages, std::size_t n) noexcept {
 }  // namespace
 
 PagePool::PagePool(PageAllocator& pages, const PoolOptions& options)
-    : block_(nullptr), pages_(pages), options_(clamped(options)) {
+    : block_(nullptr),
+      pages_(pages),
+      options_(clamped(options)),
+      reclaimer_(
+          [](void* pool, PageCount needed, Order) noexcept {
+            return give_up_ring(*static_cast<PagePool*>(pool)->block_, needed.value);
+          },
+          this) {
   bool full = false;
   block_ = claim_pool_block(options_.ring, full);
   if (block_ == nullptr) {
@@ -45,9 +52,13 @@ PagePool::PagePool(PageAllocator& pages, const PoolOptions& options)
         full ? EMFILE : ENOMEM, std::generic_category(),
         full ? "PagePool: too many page pools (4096)" : "PagePool: no memory for the return ring");
   }
+  if (options_.reclaim) {
+    pages_.add_reclaimer(reclaimer_);
+  }
 }
 
 PagePool::~PagePool() {
+  reclaimer_.remove();
   unbind_owner(*block_);
   close_pool(*block_);
 }
@@ -155,10 +166,9 @@ bool PagePool::refill() noexcept {
 // Pages from the allocator, made this pool's, at the start of `out`. Not counted yet.
 std::size_t PagePool::fetch(std::span<Page*> out) noexcept {
   std::fill(out.begin(), out.end(), nullptr);
-  const AllocFlags ordinary =
-      has(options_.flags, AllocFlags::no_wait) ? AllocFlags::no_wait : AllocFlags::none;
+  const AllocFlags ordinary = without(options_.flags, AllocFlags::emergency | AllocFlags::exact);
   std::size_t n = pages_.alloc_bulk(out, ordinary);
-  if (n == 0 && has(options_.flags, AllocFlags::reserve)) {
+  if (n == 0 && has(options_.flags, AllocFlags::emergency)) {
     // One at a time: a cache full of the reserve would help nobody.
     out[0] = pages_.alloc_page(Order{0}, options_.flags);
     n = out[0] != nullptr ? 1 : 0;

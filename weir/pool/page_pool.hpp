@@ -98,6 +98,7 @@ class PagePool {
   PoolBlock* block_;
   PageAllocator& pages_;
   PoolOptions options_;
+  Reclaimer reclaimer_;
 };
 
 }  // namespace weir

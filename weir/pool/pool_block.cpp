@@ -155,7 +155,7 @@ void leave_pool(PoolBlock& block, Page* const* pages, std::uint32_t n) noexcept 
 }
 
 void pool_page_hook(Page* page) noexcept {
-  if ((page->word.load(memory_order_relaxed) & kReserveFlag) != 0) {
+  if (is_emergency(page)) {
     leave_pool(pool_block(page->owner), &page, 1);
     return;
   }

@@ -19,10 +19,13 @@ struct PoolOptions {
   // the page allocator (counter ring_full), which costs the zone lock now and then. With 0 the pool
   // recycles for its owner only.
   std::uint32_t ring = kPoolRingDefault;
-  // What pages may be taken from. With `reserve`, single pages out of the reserve are served when
+  // What pages may be taken from. With `emergency`, single pages out of the reserve are served when
   // nothing else is left; they go back to the allocator after one use. `zero` cannot be: a page
   // that comes home is as its user left it.
   AllocFlags flags = AllocFlags::none;
+  // Before the allocator refuses anybody a page, it may take those that wait in the ring. What is in the
+  // private cache stays: nobody but the owner can reach it (drain()).
+  bool reclaim = true;
 };
 
 // One pool at one moment; exact when its users are at rest.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "weir/arch/cpu.hpp"
 #include "weir/base/report.hpp"
 #include "weir/os/clock.hpp"
 #include "weir/os/lock.hpp"
@@ -121,6 +122,31 @@ void empty_pool(PoolBlock& block) noexcept {
     unpark_all(batch, n);
     leave_pool(block, batch, n);
   }
+}
+
+std::uint64_t give_up_ring(PoolBlock& block, std::uint64_t needed) noexcept {
+  constexpr std::uint32_t kPatience =
+      1000;  // holds are short, unless their thread has lost its CPU
+  Page* batch[kPoolRefillPages];
+  std::uint64_t given = 0;
+  std::uint32_t spin = 0;
+  while (given < needed && block.ring.size() != 0 && spin < kPatience) {
+    if (!block.ring.lock().try_lock()) {
+      cpu_pause();
+      ++spin;
+      continue;
+    }
+    const auto most =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(needed - given, kPoolRefillPages));
+    const std::uint32_t n = block.ring.pop(batch, most);
+    block.ring.lock().unlock();
+    if (n != 0) {
+      unpark_all(batch, n);
+      leave_pool(block, batch, n);
+    }
+    given += n;
+  }
+  return given;
 }
 
 void close_pool(PoolBlock& block) noexcept {

@@ -20,6 +20,10 @@ void unbind_owner(PoolBlock& block) noexcept;
 
 // Gives the pages in cache and ring to the allocator. With the rights of the owner.
 void empty_pool(PoolBlock& block) noexcept;
+// Gives about `needed` pages of the ring back to the allocator, as many as there are; returns how many.
+// Any thread while the pool is open. The ring's lock is only tried: its holder may be what this thread's
+// signal handler has interrupted.
+std::uint64_t give_up_ring(PoolBlock& block, std::uint64_t needed) noexcept;
 
 // Ends the recycling and leaves the block to its last page. With the rights of the owner.
 void close_pool(PoolBlock& block) noexcept;

@@ -44,6 +44,7 @@ Snapshot collect(PageAllocator& pages) {
     snapshot.cached_by_cpu.push_back(zone.lists().cached(cpu));
   }
   snapshot.census = zone.census();
+  snapshot.state = pages.zone_state();
   snapshot.watermarks = zone.zone().watermarks();
   snapshot.reserve = zone.zone().reserve();
   snapshot.in_shortage = zone.in_shortage();
@@ -76,6 +77,16 @@ std::string to_text(const Snapshot& snapshot) {
   add_line(text, "frames", "lists", snapshot.census.lists, "frames");
   add_line(text, "frames", "depot", snapshot.census.depot, "frames");
   add_line(text, "frames", "out", snapshot.census.out(), "frames");
+  const ZoneState& state = snapshot.state;
+  add_line(text, "zone", "free", state.free, "frames");
+  add_line(text, "zone", "used", state.used, "frames");
+  add_line(text, "zone", "min", state.min, "frames");
+  add_line(text, "zone", "low", state.low, "frames");
+  add_line(text, "zone", "high", state.high, "frames");
+  add_line(text, "zone", "reserve", state.reserve, "frames");
+  add_line(text, "zone", "limit", state.limit, "frames");
+  add_line(text, "zone", "soft_limit", state.soft_limit, "frames");
+  add_line(text, "zone", "below_mark", static_cast<std::uint64_t>(state.below), "marks");
   return text;
 }
 

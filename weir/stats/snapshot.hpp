@@ -16,6 +16,7 @@ namespace weir {
 
 struct Snapshot {
   CachedZone::Census census;  // where the frames are
+  ZoneState state;            // how much is free, beside watermarks and limits
   Watermarks watermarks;
   PageCount reserve;
   bool in_shortage = false;

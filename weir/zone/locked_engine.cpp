@@ -27,7 +27,7 @@ class LockedEngine::Hold {
     counters.merges.raise_to(buddy.merges());
     counters.descriptors_taking.raise_to(buddy.touched_taking());
     counters.descriptors_giving.raise_to(buddy.touched_giving());
-    engine_.free_pages_.store(buddy.free_pages(), memory_order_relaxed);
+    engine_.free_pages_.store(buddy.free_pages() - engine_.claimed_, memory_order_relaxed);
     counters.lock_longest_hold.raise_to(cycle_counter() - start_);
     engine_.lock_.unlock();
   }
@@ -199,7 +199,7 @@ std::uint32_t LockedEngine::take_in_loose() noexcept {
 
 std::uint64_t LockedEngine::exact_free_pages() noexcept {
   const Hold hold{*this};
-  return buddy_.free_pages();
+  return buddy_.free_pages() - claimed_;
 }
 
 std::uint64_t LockedEngine::free_blocks(Order order) const noexcept {

@@ -50,7 +50,7 @@ class LockedEngine {
   // Merges all that waits unmerged now, a cluster under each hold.
   void merge_all() noexcept;
 
-  // Claimed frames included; exact at quiescence, any thread.
+  // Free and not claimed; exact at quiescence, any thread.
   [[nodiscard]] std::uint64_t free_pages() const noexcept {
     return free_pages_.load(memory_order_relaxed);
   }
@@ -67,7 +67,10 @@ class LockedEngine {
   void lock_for_fork() noexcept { lock_.lock(); }
   void unlock_after_fork() noexcept { lock_.unlock(); }
   // In a forked child, the lock held: what other threads had claimed is nobody's.
-  void forget_claims() noexcept { claimed_ = 0; }
+  void forget_claims() noexcept {
+    claimed_ = 0;
+    free_pages_.store(buddy_.free_pages(), memory_order_relaxed);
+  }
   // In a child forked without the lock: whoever held it does not exist, or is this thread's own.
   void reset_lock() noexcept { lock_.reset(); }
 

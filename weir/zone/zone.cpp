@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "weir/zone/zone.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -52,6 +53,7 @@ Error Zone::open(PageCount reserve, EngineChoice engine, BuddyMerge merge) noexc
   locked_.open(merge);
   managed_ = PageCount{0};
   reserve_ = reserve;
+  limits_.set(managed_, PageCount{0}, PageCount{0}, 0);
   watermarks_ = Watermarks{};
   return kOk;
 }
@@ -80,91 +82,146 @@ void Zone::recover_in_child() noexcept {
   }
 }
 
-// ---- counting: the locked engine does it itself, under its lock ----
+// ---- limits and what a request learns ----
 
-void Zone::count_taken(std::uint64_t frames) noexcept {
+void Zone::set_limits(PageCount hard, PageCount soft) noexcept {
+  limits_.set(managed_, hard, soft, out());
+}
+
+// Frames have left, or are promised. The locked engine counts what it takes itself, under its lock.
+void Zone::note_served(std::uint64_t frames, bool may_use_reserve, TakeReport* report) noexcept {
   if (lock_free()) {
     counters_.taken.add_shared(frames);
   }
+  const std::uint64_t free = free_pages() + frames;  // before
+  const std::uint64_t before = managed_.value - free;
+  const bool crosses = limits_.crosses(before, frames) && limits_.cross();
+  if (crosses) {
+    counters_.soft_crossings.add_shared(1);
+  }
+  if (report == nullptr) {
+    return;
+  }
+  if (crosses) {
+    report->crossings = report->crossings + 1;
+    report->crossing_used = before;
+    report->crossing_asked = frames;
+  }
+  const std::uint64_t needed = frames + stays(false);
+  if (may_use_reserve && needed > free) {
+    report->from_reserve += std::min(frames, needed - free);
+  }
 }
 
-void Zone::count_given(std::uint64_t frames) noexcept {
-  if (lock_free()) {
-    counters_.given.add_shared(frames);
+void Zone::note_refused(std::uint64_t frames, bool may_use_reserve, TakeReport* report) noexcept {
+  const bool by_limit = limits_.exceeds(out(), frames);
+  if (report == nullptr || !report->tries_again) {
+    counters_.refusals.add_shared(1);
+    counters_.limit_refusals.add_shared(by_limit ? 1 : 0);
+  }
+  if (report != nullptr) {
+    report->refused = true;
+    report->by_limit = by_limit;
+    report->used = out();
+    report->usable =
+        static_cast<std::int64_t>(free_pages()) - static_cast<std::int64_t>(stays(may_use_reserve));
   }
 }
 
 // ---- taking ----
 
-PageIndex Zone::take(Order order, bool may_use_reserve) noexcept {
-  if (told_to_fail(order)) {
+PageIndex Zone::take(Order order, bool may_use_reserve, TakeReport* report) noexcept {
+  if (told_to_fail(order) || limits_.crosses(out(), frames_in(order))) {
     return kNoPage;
   }
   const PageIndex page =
-      with_engine([&](auto& from) { return from.take(order, leave(may_use_reserve), cpu_here()); });
-  count_taken(page != kNoPage ? frames_in(order) : 0);
+      with_engine([&](auto& from) { return from.take(order, stays(may_use_reserve), cpu_here()); });
+  if (page != kNoPage) {
+    note_served(frames_in(order), may_use_reserve, report);
+  }
   return page;
 }
 
 std::uint32_t Zone::take_many(Order order, PageIndex* out, std::uint32_t n,
                               bool may_use_reserve) noexcept {
   if (fails(Failpoint::zone_take_cluster) ||
-      (order.value > 0 && fails(Failpoint::zone_take_high))) {
+      (order.value > 0 && fails(Failpoint::zone_take_high)) ||
+      limits_.crosses(this->out(), std::uint64_t{n} << order.value)) {
     return 0;
   }
   const std::uint32_t got = with_engine([&](auto& from) {
-    return from.take_many(order, out, n, leave(may_use_reserve), cpu_here());
+    return from.take_many(order, out, n, stays(may_use_reserve), cpu_here());
   });
-  count_taken(std::uint64_t{got} << order.value);
+  if (lock_free()) {
+    counters_.taken.add_shared(std::uint64_t{got} << order.value);
+  }
   return got;
 }
 
 // Looks outside first, then asks: whoever brought a page here did so before it was seen to be quiet, and
-// nobody does any more, so an answer that comes after is final.
+// nobody does any more, so an answer that comes after is final. What would cross the soft limit must be
+// certain to do so.
 template <class Ask>
-bool Zone::ask_or_tell(Ask&& ask, bool told_to_fail, const Outside& outside, bool last_try,
-                       bool& quiet) noexcept {
-  quiet = told_to_fail || (outside.quiet() && !has_loose());
-  if (!told_to_fail && ask()) {
+bool Zone::ask_or_tell(Ask&& ask, std::uint64_t frames, bool may_use_reserve, bool told_to_fail,
+                       const Outside& outside, bool last_try, bool& quiet,
+                       TakeReport* report) noexcept {
+  const bool settled = outside.quiet() && !has_loose();
+  const bool waits = !settled && !last_try && limits_.crosses(out(), frames);
+  if (!told_to_fail && !waits && ask()) {
+    note_served(frames, may_use_reserve, report);
     return true;
   }
-  counters_.refusals.add_shared(quiet || last_try ? 1 : 0);
+  quiet = told_to_fail || settled;
+  if (quiet || last_try) {
+    note_refused(frames, may_use_reserve, report);
+  }
   return false;
 }
 
 PageIndex Zone::take_or_tell(Order order, bool may_use_reserve, const Outside& outside,
-                             bool last_try, bool& quiet) noexcept {
+                             bool last_try, bool& quiet, TakeReport* report) noexcept {
   PageIndex page = kNoPage;
   const auto ask = [&] {
     page = with_engine(
-        [&](auto& from) { return from.take(order, leave(may_use_reserve), cpu_here()); });
+        [&](auto& from) { return from.take(order, stays(may_use_reserve), cpu_here()); });
     return page != kNoPage;
   };
-  if (ask_or_tell(ask, told_to_fail(order), outside, last_try, quiet)) {
-    count_taken(frames_in(order));
-  }
+  static_cast<void>(ask_or_tell(ask, frames_in(order), may_use_reserve, told_to_fail(order),
+                                outside, last_try, quiet, report));
   return page;
 }
 
-bool Zone::claim(std::uint64_t n, bool may_use_reserve) noexcept {
-  return !fails(Failpoint::zone_take_cluster) &&
-         with_engine([&](auto& in) { return in.claim(n, leave(may_use_reserve)); });
+bool Zone::claim(std::uint64_t n, bool may_use_reserve, TakeReport* report) noexcept {
+  if (fails(Failpoint::zone_take_cluster) || limits_.crosses(out(), n)) {
+    return false;
+  }
+  const bool claimed = with_engine([&](auto& in) { return in.claim(n, stays(may_use_reserve)); });
+  if (claimed) {
+    note_served(n, may_use_reserve, report);
+  }
+  return claimed;
 }
 
 bool Zone::claim_or_tell(std::uint64_t n, bool may_use_reserve, const Outside& outside,
-                         bool last_try, bool& quiet) noexcept {
+                         bool last_try, bool& quiet, TakeReport* report) noexcept {
   const auto ask = [&] {
-    return with_engine([&](auto& in) { return in.claim(n, leave(may_use_reserve)); });
+    return with_engine([&](auto& in) { return in.claim(n, stays(may_use_reserve)); });
   };
-  return ask_or_tell(ask, fails(Failpoint::zone_take_cluster), outside, last_try, quiet);
+  return ask_or_tell(ask, n, may_use_reserve, fails(Failpoint::zone_take_cluster), outside,
+                     last_try, quiet, report);
 }
 
 void Zone::take_claimed(PageIndex* out, std::uint32_t n) noexcept {
   with_engine([&](auto& from) { from.take_claimed(out, n, cpu_here()); });
-  count_taken(n);
 }
 
 // ---- giving: nothing of the zone is looked at after its count has grown, for it may close ----
+
+void Zone::count_given(std::uint64_t frames) noexcept {
+  if (lock_free()) {
+    counters_.given.add_shared(frames);
+  }
+}
 
 void Zone::give(PageIndex page, Order order) noexcept {
   count_given(frames_in(order));

@@ -13,6 +13,7 @@
 #include "weir/base/types.hpp"
 #include "weir/os/options.hpp"
 #include "weir/zone/bitmap_engine.hpp"
+#include "weir/zone/limits.hpp"
 #include "weir/zone/locked_engine.hpp"
 #include "weir/zone/watermarks.hpp"
 
@@ -33,8 +34,11 @@ class Zone {
   // Sets the watermarks once all memory is adopted.
   void seal() noexcept;
 
-  // A block or kNoPage. may_use_reserve: may leave fewer than `reserve` frames free.
-  [[nodiscard]] PageIndex take(Order order, bool may_use_reserve) noexcept;
+  // A block or kNoPage. may_use_reserve: may leave fewer than `reserve` frames free. Here and below, no
+  // more frames leave than the hard limit lets; what would cross the soft one is refused by all but
+  // take_or_tell() and claim_or_tell(), whose callers have emptied lists and depot.
+  [[nodiscard]] PageIndex take(Order order, bool may_use_reserve,
+                               TakeReport* report = nullptr) noexcept;
   // Up to n blocks, ascending where they come from one split; n << order at most a cluster. Like all
   // that follow but give(): not from a handler that interrupted a marked section, see there.
   std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n,
@@ -49,25 +53,35 @@ class Zone {
     ~Outside() = default;
   };
   // A block, or kNoPage with `quiet` telling whether, at that moment, no page of this zone was on its
-  // way anywhere: then nothing suitable was free outside the lists. A kNoPage that is final (quiet,
-  // or last_try) is counted as a refusal.
+  // way anywhere: then nothing suitable was free outside the lists. A kNoPage that is final (quiet, or
+  // last_try) is counted as a refusal, unless the report says that its caller tries again.
   [[nodiscard]] PageIndex take_or_tell(Order order, bool may_use_reserve, const Outside& outside,
-                                       bool last_try, bool& quiet) noexcept;
+                                       bool last_try, bool& quiet,
+                                       TakeReport* report = nullptr) noexcept;
 
   // Sets n single frames aside for the caller, who gets them with take_claimed() and nobody else;
   // none, and false, when fewer are free. For requests of all or nothing. From claim to take_claimed the
   // caller bears a thread mark: a claim must not be forgotten in a forked child (claims of threads that
   // do not exist there are).
-  [[nodiscard]] bool claim(std::uint64_t n, bool may_use_reserve) noexcept;
+  [[nodiscard]] bool claim(std::uint64_t n, bool may_use_reserve,
+                           TakeReport* report = nullptr) noexcept;
   // The same with `quiet` and last_try as above.
   [[nodiscard]] bool claim_or_tell(std::uint64_t n, bool may_use_reserve, const Outside& outside,
-                                   bool last_try, bool& quiet) noexcept;
+                                   bool last_try, bool& quiet,
+                                   TakeReport* report = nullptr) noexcept;
   void take_claimed(PageIndex* out, std::uint32_t n) noexcept;  // n at most a cluster
+  // Counts and reports a refusal that the caller decided upon.
+  void note_refused(std::uint64_t frames, bool may_use_reserve, TakeReport* report) noexcept;
 
   // From anywhere: in a marked thread the block goes to the loose stack.
   void give(PageIndex page, Order order) noexcept;
   // n << order at most a cluster.
   void give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept;
+
+  // 0 is no limit. What is out already stays out: nothing more leaves until enough has come back.
+  void set_limits(PageCount hard, PageCount soft) noexcept;
+  [[nodiscard]] PageCount hard_limit() const noexcept { return limits_.hard(); }
+  [[nodiscard]] PageCount soft_limit() const noexcept { return limits_.soft(); }
 
   // Merges all that gives of single frames have put off, in bounded steps.
   void merge_all() noexcept {
@@ -116,18 +130,21 @@ class Zone {
 
  private:
   template <class Ask>
-  [[nodiscard]] bool ask_or_tell(Ask&& ask, bool told_to_fail, const Outside& outside,
-                                 bool last_try, bool& quiet) noexcept;
-  [[nodiscard]] std::uint64_t leave(bool may_use_reserve) const noexcept {
-    return may_use_reserve ? 0 : reserve_.value;
+  [[nodiscard]] bool ask_or_tell(Ask&& ask, std::uint64_t frames, bool may_use_reserve,
+                                 bool told_to_fail, const Outside& outside, bool last_try,
+                                 bool& quiet, TakeReport* report) noexcept;
+  // Frames that the request may not have.
+  [[nodiscard]] std::uint64_t stays(bool may_use_reserve) const noexcept {
+    return limits_.kept() + (may_use_reserve ? 0 : reserve_.value);
   }
-
+  // Frames that have left the engine, or are promised.
+  [[nodiscard]] std::uint64_t out() const noexcept { return managed_.value - free_pages(); }
+  void note_served(std::uint64_t frames, bool may_use_reserve, TakeReport* report) noexcept;
   // Calls `use` with the engine there is.
   template <class Use>
   decltype(auto) with_engine(Use&& use) noexcept {
     return lock_free() ? use(*bitmap_) : use(locked_);
   }
-  void count_taken(std::uint64_t frames) noexcept;
   void count_given(std::uint64_t frames) noexcept;
 
   ZoneCounters counters_;  // the locked engine's under its lock; others by anybody
@@ -136,7 +153,8 @@ class Zone {
   // closed may still ask for its count.
   BitmapEngine* bitmap_ = nullptr;
   Atomic<bool> lock_free_{false};  // constant once sealed
-  PageCount managed_;              // the same
+  ZoneLimits limits_;
+  PageCount managed_;  // constant once sealed
   PageCount reserve_;
   Watermarks watermarks_{};
 };

@@ -228,7 +228,7 @@ TEST(FragCacheReserve, UsesAPageOfTheReserveOnceOnly) {
   }
   FragCache without{pages};
   EXPECT_TRUE(without.alloc(100).empty());
-  FragCache frags{pages, AllocFlags::reserve};
+  FragCache frags{pages, AllocFlags::emergency};
   FragRef frag = frags.alloc(4096);
   ASSERT_TRUE(frag);
   EXPECT_TRUE(frags.degraded());

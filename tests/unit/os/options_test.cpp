@@ -11,9 +11,9 @@ namespace {
 
 bool same(const Options& a, const Options& b) {
   return a.capacity == b.capacity && a.source == b.source && a.thp == b.thp &&
-         a.reserve == b.reserve && a.lists == b.lists && a.high == b.high &&
-         a.free_order0 == b.free_order0 && a.merge == b.merge && a.depot == b.depot &&
-         a.cached == b.cached;
+         a.reserve == b.reserve && a.limit == b.limit && a.soft_limit == b.soft_limit &&
+         a.lists == b.lists && a.high == b.high && a.free_order0 == b.free_order0 &&
+         a.engine == b.engine && a.merge == b.merge && a.depot == b.depot && a.cached == b.cached;
 }
 
 Options parsed(std::string_view text) {
@@ -28,12 +28,15 @@ TEST(Options, EmptyTextChangesNothing) { EXPECT_TRUE(same(parsed(""), Options{})
 
 TEST(Options, ReadsEveryKind) {
   const Options options = parsed(
-      "capacity=1G,source=memfd,thp=on,reserve=77,lists=off,high=256,free_order0=engine,"
+      "capacity=1G,source=memfd,thp=on,reserve=77,limit=88,soft_limit=80,lists=off,high=256,free_"
+      "order0=engine,"
       "merge=immediate,depot=640,cached=12345");
   EXPECT_EQ(options.capacity, 1_GiB);
   EXPECT_EQ(options.source, SourceChoice::memfd);
   EXPECT_EQ(options.thp, ThpChoice::on);
   EXPECT_EQ(options.reserve, PageCount{77});
+  EXPECT_EQ(options.limit, PageCount{88});
+  EXPECT_EQ(options.soft_limit, PageCount{80});
   EXPECT_FALSE(options.lists);
   EXPECT_EQ(options.high, PageCount{256});
   EXPECT_EQ(options.free_order0, FreeOrder0::engine);
@@ -122,7 +125,8 @@ const Bad kBad[] = {
      "option \"depot\" with value \"268435457\"; expected a number of frames from 0 to 268435456"},
     {"cached=some",
      "option \"cached\" with value \"some\"; expected a number of frames from 0 to 268435456"},
-    {"merge=later", "option \"merge\" with value \"later\"; expected deferred, immediate, skip or clusters"},
+    {"merge=later",
+     "option \"merge\" with value \"later\"; expected deferred, immediate, skip or clusters"},
     {"lists=yes", "option \"lists\" with value \"yes\"; expected on or off"},
     {"lists=1", "option \"lists\" with value \"1\"; expected on or off"},
     {"free_order0=zone", "option \"free_order0\" with value \"zone\"; expected list or engine"},
@@ -132,29 +136,37 @@ const Bad kBad[] = {
     {"capacity=1M,thp=on,capacity=2M",
      "option \"capacity\" with value \"2M\"; it was given before, once is enough"},
     {"color=red",
-     "unknown option \"color\" with value \"red\"; known: capacity, source, thp, reserve, lists, "
-     "high, free_order0, merge, depot, cached"},
+     "unknown option \"color\" with value \"red\"; known: capacity, source, thp, reserve, limit, "
+     "soft_limit, lists, "
+     "high, free_order0, engine, merge, depot, cached"},
     {"=1",
-     "unknown option \"\" with value \"1\"; known: capacity, source, thp, reserve, lists, high, "
-     "free_order0, merge, depot, cached"},
+     "unknown option \"\" with value \"1\"; known: capacity, source, thp, reserve, limit, "
+     "soft_limit, lists, high, "
+     "free_order0, engine, merge, depot, cached"},
     {" thp=on",
-     "unknown option \" thp\" with value \"on\"; known: capacity, source, thp, reserve, lists, "
-     "high, free_order0, merge, depot, cached"},
+     "unknown option \" thp\" with value \"on\"; known: capacity, source, thp, reserve, limit, "
+     "soft_limit, lists, "
+     "high, free_order0, engine, merge, depot, cached"},
     {"Capacity=1M",
-     "unknown option \"Capacity\" with value \"1M\"; known: capacity, source, thp, reserve, lists, "
-     "high, free_order0, merge, depot, cached"},
+     "unknown option \"Capacity\" with value \"1M\"; known: capacity, source, thp, reserve, limit, "
+     "soft_limit, lists, "
+     "high, free_order0, engine, merge, depot, cached"},
     {"thp",
-     "option \"thp\" has no value; write name=value, names: capacity, source, thp, reserve, lists, "
-     "high, free_order0, merge, depot, cached"},
+     "option \"thp\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
+     "soft_limit, lists, "
+     "high, free_order0, engine, merge, depot, cached"},
     {",",
-     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, lists, "
-     "high, free_order0, merge, depot, cached"},
+     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
+     "soft_limit, lists, "
+     "high, free_order0, engine, merge, depot, cached"},
     {"thp=on,",
-     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, lists, "
-     "high, free_order0, merge, depot, cached"},
+     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
+     "soft_limit, lists, "
+     "high, free_order0, engine, merge, depot, cached"},
     {"thp=on,,lists=on",
-     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, lists, "
-     "high, free_order0, merge, depot, cached"},
+     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
+     "soft_limit, lists, "
+     "high, free_order0, engine, merge, depot, cached"},
 };
 
 TEST(Options, EveryBadTextIsOneLineThatNamesOptionValueAndChoices) {
@@ -189,17 +201,21 @@ TEST(Options, ALongOrUnprintableValueStaysOneShortLine) {
 }
 
 TEST(Options, TextOfOptionsReadsBackAsTheSameOptions) {
-  EXPECT_STREQ(options_text(Options{}).data(),
-               "capacity=256M,source=anonymous,thp=system,reserve=0,lists=on,high=0,"
-               "free_order0=list,merge=deferred,depot=0,cached=268435456");
+  EXPECT_STREQ(
+      options_text(Options{}).data(),
+      "capacity=256M,source=anonymous,thp=system,reserve=0,limit=0,soft_limit=0,lists=on,high=0,"
+      "free_order0=list,engine=buddy,merge=deferred,depot=0,cached=268435456");
   Options odd;
   odd.capacity = Bytes{(std::uint64_t{1} << 40) - 1};
   odd.source = SourceChoice::hugetlb;
   odd.thp = ThpChoice::off;
   odd.reserve = PageCount{kMaxFrames};
+  odd.limit = PageCount{kMaxFrames};
+  odd.soft_limit = PageCount{1};
   odd.lists = false;
   odd.high = PageCount{kListCapacityMax};
   odd.free_order0 = FreeOrder0::engine;
+  odd.engine = EngineChoice::bitmap;
   odd.merge = Merge::immediate;
   odd.depot = PageCount{kMaxFrames};
   odd.cached = PageCount{1};
@@ -233,13 +249,13 @@ TEST_F(OptionsFromEnvironment, TheLongestLineIsWhole) {
   EXPECT_STREQ(options_from_environment(options).line.data(),
                "WEIR_OPTIONS: unknown option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" with value "
                "\"vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv...\"; known: capacity, source, thp, reserve, "
-               "lists, high, free_order0, merge, depot, cached");
+               "limit, soft_limit, lists, high, free_order0, engine, merge, depot, cached");
   setenv("WEIR_OPTIONS", std::string(50, 'n').c_str(), 1);
-  EXPECT_STREQ(
-      options_from_environment(options).line.data(),
-      "WEIR_OPTIONS: option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" has no value; write "
-      "name=value, names: capacity, source, thp, reserve, lists, high, free_order0, merge, "
-      "depot, cached");
+  EXPECT_STREQ(options_from_environment(options).line.data(),
+               "WEIR_OPTIONS: option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" has no value; write "
+               "name=value, names: capacity, source, thp, reserve, limit, soft_limit, lists, high, "
+               "free_order0, engine, merge, "
+               "depot, cached");
 }
 
 TEST_F(OptionsFromEnvironment, UnsetOrEmptyMeansNothingToDo) {

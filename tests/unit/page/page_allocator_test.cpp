@@ -70,7 +70,7 @@ TEST(PageAllocator, EveryCallAnswersAtExhaustion) {
   const auto start = std::chrono::steady_clock::now();
   for (unsigned order = 0; order <= kMaxOrderValue; ++order) {
     for (const AllocFlags flags : {AllocFlags::none, AllocFlags::zero, AllocFlags::no_wait,
-                                   AllocFlags::reserve | AllocFlags::no_wait}) {
+                                   AllocFlags::emergency | AllocFlags::no_wait}) {
       EXPECT_TRUE(pages.alloc(Order{order}, flags).empty());
     }
   }

@@ -79,7 +79,7 @@ TEST(Release, APageOfTheReserveGoesBackToTheReserve) {
   ASSERT_EQ(got, 3096U);
   ASSERT_EQ(pages.alloc_page(), nullptr);
   for (const unsigned order : {0U, 2U}) {
-    Page* reserved = pages.alloc_page(Order{order}, AllocFlags::reserve);
+    Page* reserved = pages.alloc_page(Order{order}, AllocFlags::emergency);
     ASSERT_NE(reserved, nullptr);
     EXPECT_NE(reserved->word.load() & kReserveFlag, 0U);
     EXPECT_EQ(ref_count(reserved), 1U);
@@ -93,7 +93,7 @@ TEST(Release, APageOfTheReserveGoesBackToTheReserve) {
   }
   // In bulk, too.
   std::vector<Page*> more(100);
-  ASSERT_EQ(pages.alloc_bulk(std::span<Page*>(more), AllocFlags::reserve), 100U);
+  ASSERT_EQ(pages.alloc_bulk(std::span<Page*>(more), AllocFlags::emergency), 100U);
   for (const Page* page : more) {
     EXPECT_NE(page->word.load() & kReserveFlag, 0U);
   }
@@ -102,7 +102,7 @@ TEST(Release, APageOfTheReserveGoesBackToTheReserve) {
   all.resize(got);
   free_bulk(all);
   // With plenty free, the right makes no page special.
-  const PageRef ordinary = pages.alloc(Order{0}, AllocFlags::reserve);
+  const PageRef ordinary = pages.alloc(Order{0}, AllocFlags::emergency);
   EXPECT_EQ(ordinary.get()->word.load(), kSoleOwner);
 }
 

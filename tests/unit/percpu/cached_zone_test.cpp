@@ -37,6 +37,7 @@ void expect_whole(CachedZone& zone) {
 }
 
 TEST(CachedZone, ARefillMovesOneClusterAndServesAscending) {
+  WEIR_NEEDS_THE_ZONE_LOCK;
   WEIR_NEEDS_LISTS;
   const OnCpu cpu(0);
   TestZone zone(kFrames);
@@ -57,6 +58,7 @@ TEST(CachedZone, ARefillMovesOneClusterAndServesAscending) {
 }
 
 TEST(CachedZone, ListsServeTheirOrdersAndTheEngineTheOthers) {
+  WEIR_NEEDS_THE_ZONE_LOCK;
   WEIR_NEEDS_LISTS;
   const OnCpu cpu(0);
   TestZone zone(kFrames);
@@ -96,6 +98,7 @@ TEST(CachedZone, LastInFirstOut) {
 }
 
 TEST(CachedZone, AFullListSpillsOneClusterOfTheOldest) {
+  WEIR_NEEDS_THE_ZONE_LOCK;
   WEIR_NEEDS_LISTS;
   const OnCpu cpu(0);
   for (const Merge merge : {Merge::deferred, Merge::immediate}) {
@@ -235,6 +238,7 @@ TEST(CachedZone, NoListHoldsMoreThanItsCapacityInARandomRun) {
 // ---- one CPU takes, another gives ----------------------------------------------------------------
 
 TEST(CachedZone, CrossingCpusCostsNoHoldOnceTheDepotKnowsTheFlow) {
+  WEIR_NEEDS_THE_ZONE_LOCK;
   WEIR_NEEDS_LISTS;
   WEIR_NEEDS_CPUS(2);
   for (const bool kept : {true, false}) {
@@ -355,6 +359,7 @@ TEST(CachedZone, AThreadThatOnlyFreesKeepsNoMoreThanItsList) {
 // ---- bulk ----------------------------------------------------------------------------------------
 
 TEST(CachedZone, BulkOfAClusterGoesByTheList) {
+  WEIR_NEEDS_THE_ZONE_LOCK;
   WEIR_NEEDS_LISTS;
   const OnCpu cpu(0);
   TestZone zone(kFrames);
@@ -755,6 +760,7 @@ TEST(CachedZone, DrainRefusesACpuThatDoesNotExist) {
 }
 
 TEST(CachedZone, DrainMovesOneClusterUnderAHold) {
+  WEIR_NEEDS_THE_ZONE_LOCK;
   WEIR_NEEDS_LISTS;
   const OnCpu cpu(0);
   Options options;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -233,7 +234,7 @@ TEST_F(PagePoolTest, APageOfTheReserveIsServedLastAndNeverRecycled) {
     }
     PagePool without{small};
     EXPECT_TRUE(without.get().empty());
-    PagePool pool{small, {.flags = AllocFlags::reserve}};
+    PagePool pool{small, {.flags = AllocFlags::emergency}};
     PoolRef page = pool.get();
     ASSERT_TRUE(page);
     EXPECT_EQ(pool.in_flight(), 1U);  // one, not a cache full
@@ -250,6 +251,92 @@ TEST_F(PagePoolTest, APageOfTheReserveIsServedLastAndNeverRecycled) {
     EXPECT_EQ(pool.in_flight(), kPoolRefillPages);
   }
   EXPECT_EQ(frames_out(small), 0U);
+}
+
+// ---- reclaim -------------------------------------------------------------------------------------
+
+// What is left of an allocator for one who asks no reclaimer.
+std::vector<PageRef> take_rest(PageAllocator& pages) {
+  std::vector<PageRef> taken;
+  while (PageRef page = pages.alloc(Order{0}, AllocFlags::no_reclaim)) {
+    taken.push_back(std::move(page));
+  }
+  return taken;
+}
+
+TEST_F(PagePoolTest, GivesUpItsRingBeforeAnybodyIsRefusedAndKeepsItsCache) {
+  PagePool pool{pages};
+  std::vector<Page*> got = get_many(pool, 300);
+  elsewhere([&] { PagePool::put_bulk(got); });
+  const PoolInfo before = pool.info();
+  ASSERT_EQ(before.ring, 300U);
+  std::vector<PageRef> taken = take_rest(pages);
+  ASSERT_EQ(pool.info().ring, 300U);
+  // From the owner's own thread, and from another.
+  std::vector<Page*> some(100);
+  EXPECT_EQ(pages.alloc_burst(some), 100U);
+  EXPECT_EQ(pool.info().ring, 200U);
+  EXPECT_EQ(pool.info().counters.left_pool, 100U);
+  elsewhere([&] {
+    std::vector<Page*> more(250);
+    EXPECT_EQ(pages.alloc_burst(more), 200U);
+    EXPECT_EQ(pool.info().ring, 0U);
+    free_burst(std::span<Page* const>(more).first(200));
+  });
+  EXPECT_EQ(pool.info().cached, before.cached);
+  EXPECT_EQ(pool.in_flight(), before.cached);
+  free_burst(some);
+}
+
+TEST_F(PagePoolTest, GivesUpItsRingToAnotherPool) {
+  PagePool pool{pages};
+  std::vector<Page*> got = get_many(pool, 300);
+  elsewhere([&] { PagePool::put_bulk(got); });
+  std::vector<PageRef> taken = take_rest(pages);
+  PagePool other{pages};
+  EXPECT_TRUE(other.get());
+  EXPECT_EQ(other.in_flight(), kPoolRefillPages);
+  EXPECT_EQ(pool.info().ring, 300U - kPoolRefillPages);
+}
+
+TEST_F(PagePoolTest, KeepsItsRingWhenAskedTo) {
+  PagePool pool{pages, {.reclaim = false}};
+  std::vector<Page*> got = get_many(pool, 300);
+  elsewhere([&] { PagePool::put_bulk(got); });
+  std::vector<PageRef> taken = take_rest(pages);
+  EXPECT_FALSE(pages.alloc());
+  EXPECT_EQ(pool.info().ring, 300U);
+}
+
+TEST_F(PagePoolTest, ARingWhoseLockIsHeldIsNotWaitedFor) {
+  PagePool pool{pages};
+  std::vector<Page*> got = get_many(pool, 300);
+  elsewhere([&] { PagePool::put_bulk(got); });
+  std::vector<PageRef> taken = take_rest(pages);
+  PoolBlock& block = pool_block(got[0]->owner);
+  block.ring.lock().lock();  // as whatever a signal handler has interrupted
+  EXPECT_FALSE(pages.alloc());
+  block.ring.lock().unlock();
+  EXPECT_TRUE(pages.alloc());
+}
+
+TEST_F(PagePoolTest, MayEndWhileOthersAskIt) {
+  std::atomic<bool> stop{false};
+  std::thread asker([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+      std::vector<Page*> all(5000);
+      const std::size_t n = pages.alloc_burst(all);
+      free_burst(std::span<Page* const>(all).first(n));
+    }
+  });
+  for (int round = 0; round < 100; ++round) {
+    PagePool pool{pages};
+    std::vector<Page*> got(100);
+    const std::size_t n = pool.get_bulk(got);
+    elsewhere([&] { PagePool::put_bulk(std::span<Page* const>(got).first(n)); });
+  }
+  stop.store(true);
+  asker.join();
 }
 
 // ---- put -----------------------------------------------------------------------------------------

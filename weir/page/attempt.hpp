@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// page/attempt.hpp — a request that a list could not serve, from its first try to its last: zone,
+// reclaimers, limit watches. What comes out is live, zeroed and marked as the flags say. Calls percpu,
+// page/callback.
+//
+// Before a request is refused: its list, the depot, the engine, the reserve if it is an emergency; then
+// all lists and the depot, merged in the engine; then the reclaimers, one after the other, with another
+// try whenever they gave enough, and for single frames all over again as long as they give anything.
+#pragma once
+
+#include <cstddef>
+
+#include "weir/page/alloc_flags.hpp"
+#include "weir/percpu/cached_zone.hpp"
+
+namespace weir::attempt {
+
+// One page of an order that exists, or nullptr.
+// Not marked as cold, for every 64th comes this way, and cold code is made small, not fast.
+[[nodiscard]] Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept;
+// Up to n single frames; fewer only when no more were free.
+[[nodiscard]] WEIR_COLD std::size_t singles(CachedZone& zone, Page** out, std::size_t n,
+                                            AllocFlags flags) noexcept;
+// The same of ordinary ones for who has just found that the list of this CPU does not hold them.
+[[nodiscard]] WEIR_COLD std::size_t beyond_list(CachedZone& zone, Page** out,
+                                                std::size_t n) noexcept;
+// n single frames or none.
+[[nodiscard]] bool exactly(CachedZone& zone, Page** out, std::size_t n, AllocFlags flags) noexcept;
+[[nodiscard]] bool exactly(CachedZone& zone, PageSink& sink, std::size_t n,
+                           AllocFlags flags) noexcept;
+
+}  // namespace weir::attempt
