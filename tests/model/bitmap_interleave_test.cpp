@@ -44,10 +44,12 @@ struct Piece {
   unsigned order;
 };
 
-// Two pageblocks with these free pieces, and what each thread holds from the start.
+// Two pageblocks with these free pieces, what each thread holds from the start, and whether the threads
+// are on one CPU.
 struct Shape {
   std::vector<Piece> free;
   std::vector<std::vector<Piece>> held{};
+  bool one_cpu = false;
 };
 
 template <template <class> class AtomicT>
@@ -122,7 +124,7 @@ class Rig {
   }
 
   void work(std::size_t me) {
-    const auto cpu = static_cast<std::uint32_t>(me);
+    const std::uint32_t cpu = shape_.one_cpu ? 0 : static_cast<std::uint32_t>(me);
     std::vector<Held>& hand = hands_[me];
     for (const Op op : programs_[me]) {
       PageIndex pages[64];
@@ -298,6 +300,18 @@ TEST(BitmapInterleave, FramesGoRoundBetweenTwo) {
   EXPECT_EQ(rig.fewest(), 4U);
 }
 
+// Both reserve a pageblock for the same CPU: one of them gives its own up again (E4, by the audit).
+TEST(BitmapInterleave, TwoThreadsOfOneCpuLeaveNoPageblockReservedForNobody) {
+  Sum sum{"two threads of one CPU"};
+  const Shape shape{{{5, 0}, {6, 0}, {7, 0}, {700, 0}, {701, 0}, {702, 0}}, {}, true};
+  Rig<ModelAtomic> rig{shape, {{take_many(2)}, {take_many(2)}}};
+  sum.expect_right(rig.run(kMore));
+  EXPECT_EQ(rig.fewest(), 4U);
+  Rig<ModelAtomic> longer{shape, {{take(), take()}, {take(), take()}}};
+  sum.expect_right(longer.run(kSome));
+  EXPECT_EQ(longer.fewest(), 4U);
+}
+
 TEST(BitmapInterleave, ManyAtOnceBesideOne) {
   Sum sum{"several at once"};
   Rig<ModelAtomic> rig{{{{5, 0}, {6, 0}, {70, 0}, {700, 0}}}, {{take_many(3)}, {take(), give()}}};
@@ -331,6 +345,18 @@ TEST(BitmapInterleave, RunsBesideSingleFrames) {
   Rig<ModelAtomic> more{{{{64, 3}, {200, 0}}}, {{take(3), give()}, {take(), give()}}};
   sum.expect_right(more.run(kSome));
   EXPECT_GE(more.fewest(), 1U);
+}
+
+TEST(BitmapInterleave, ARequestForABlockThatIsNotThereRefusesNobodyElse) {
+  Sum sum{"a block that is not there"};
+  for (const unsigned order : {1U, 3U, 7U, 9U}) {
+    // So many frames, but no buddies.
+    Rig<ModelAtomic> rig{{{{0, order - 1}, {3U << (order - 1), order - 1}}},
+                         {{take(order)}, {take()}}};
+    sum.expect_right(rig.run(kSome));
+    EXPECT_EQ(rig.fewest(), 1U) << order;
+    EXPECT_EQ(rig.most(), 1U) << order;
+  }
 }
 
 // Blocks of several words are taken word by word and put back when one is missing: the single frame

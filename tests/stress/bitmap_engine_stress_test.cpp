@@ -4,6 +4,8 @@
 // end every count is right. WEIR_SEED repeats a run's choices (not its interleaving); WEIR_MILLISECONDS
 // changes its length.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -238,6 +240,62 @@ TEST_P(BitmapEngineStress, LargeBlocksBesideSingleFrames) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, BitmapEngineStress, testing::Values(2U, 5U, 64U),
                          [](const auto& threads) { return std::to_string(threads.param); });
+
+// Of the threads that were in the middle of something, the child has none: what they held is lost to it, and
+// all else can be taken and given.
+TEST(BitmapEngineForked, AChildForkedInTheMiddleOfEverythingRecovers) {
+  if (test::kSanitized) {
+    GTEST_SKIP() << "sanitizers and children of many threads do not go together";
+  }
+  EngineRange range(kFrames);
+  BitmapEngine engine;
+  ASSERT_FALSE(engine.adopt(range.first(), PageCount{kFrames}).failed());
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (std::uint32_t me = 0; me < 4; ++me) {
+    threads.emplace_back([&, me] {
+      std::mt19937_64 random{me};
+      while (!stop.load(std::memory_order_relaxed)) {
+        const Order order{static_cast<unsigned>(random() % kOrderCount)};
+        PageIndex pages[64];
+        const std::uint32_t n = std::max(1U, 64U >> order.value);
+        const std::uint32_t got = engine.take_many(order, pages, n, 0, me);
+        engine.give_many(order, pages, got);
+        if (engine.claim(n, 0)) {
+          engine.take_claimed(pages, n, me);
+          engine.give_many(Order{0}, pages, n);
+        }
+      }
+    });
+  }
+  for (int round = 0; round < 60; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      // Aborts where an invariant does not hold.
+      engine.recover_in_child();
+      const std::uint64_t here = engine.audit();
+      std::uint64_t taken = 0;
+      static PageIndex pages[kFrames];
+      while (taken < kFrames && (pages[taken] = engine.take(Order{0}, 0, 9)) != kNoPage) {
+        ++taken;
+      }
+      for (std::uint64_t at = 0; at < taken; at += 64) {
+        const auto n = static_cast<std::uint32_t>(std::min<std::uint64_t>(64, taken - at));
+        engine.give_many(Order{0}, pages + at, n);
+      }
+      const bool large = engine.take(kPageblockOrder, 0, 9) != kNoPage;
+      ::_exit(taken == here && engine.claimed_pages() == 0 && large ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "round " << round;
+  }
+  stop.store(true, std::memory_order_relaxed);
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(engine.audit(), kFrames);
+}
 
 // A handler that interrupts a call after any of its instructions takes and gives as anybody: nothing that
 // the interrupted call holds halfway makes it wait or fail.

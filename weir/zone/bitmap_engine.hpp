@@ -79,7 +79,8 @@ class BasicBitmapEngine {
   // taken block of order 1 to 8 given as a single frame is not seen: no descriptor is asked.
   void give(PageIndex page, Order order) noexcept;
   // n << order <= 64 frames, in any order. Those of one stretch of eight pageblocks, and neighbours in the
-  // array, make one change a word and one a pageblock; all together one of the zone.
+  // array, make one change a word and one a pageblock; all together one of the zone. A page that is among
+  // them twice is reported as well, but others may be given by then.
   void give_many(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
 
   // Free and not claimed; exact at rest.

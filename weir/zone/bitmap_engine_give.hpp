@@ -114,8 +114,9 @@ void BasicBitmapEngine<AtomicT>::give_words(Place place, PageIndex page, Order o
 // Orders 9 and 10. Nobody but its owner changes the entry of a whole pageblock, so that an addition does.
 template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::give_whole(Block block, PageIndex page, Order order) noexcept {
-  constexpr std::uint32_t kWhole = BlockEntry::of(0, BlockEntry::kWhole).word;
-  constexpr std::uint32_t kFree = BlockEntry::of(kPageblockFrames).word;
+  constexpr std::uint32_t kLess = BlockEntry::kWhole - kPageblockFrames;  // what an entry loses
+  static_assert(BlockEntry::of(0, BlockEntry::kWhole).give_whole()->word ==
+                BlockEntry::kWhole - kLess);
   const bool both = order == kMaxOrder;
   check_order(block, page, order);
   const Block neighbour{block.range, block.number ^ 1};
@@ -124,9 +125,9 @@ void BasicBitmapEngine<AtomicT>::give_whole(Block block, PageIndex page, Order o
   }
   mark_given(page);
   // pairs: take_whole(); sequentially consistent for forget()
-  block.pair().fetch_sub(both ? EntryPair::of({kWhole - kFree}, {kWhole - kFree}).word
-                              : (kWhole - kFree) << (block.half() * EntryPair::kHalfBits),
-                         memory_order_seq_cst);
+  block.pair().fetch_sub(
+      both ? kLess | kLess << EntryPair::kHalfBits : kLess << (block.half() * EntryPair::kHalfBits),
+      memory_order_seq_cst);
   block.range->index.set(kFreeBucket, block.number);
   if (both) {
     block.range->index.set(kFreeBucket, neighbour.number);

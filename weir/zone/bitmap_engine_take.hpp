@@ -250,9 +250,10 @@ auto BasicBitmapEngine<AtomicT>::find_hinted(Order order, unsigned bucket,
 // All entries: finds what the hints do not tell, what others have reserved, and that there is nothing.
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::scan(Order order) const noexcept -> Block {
+  const std::uint32_t least = std::min(frames_in(order), kPageblockFrames);
   for (Range* range = ranges_; range != nullptr; range = range->next) {
     for (std::uint32_t number = 0; number < range->blocks; number += 2) {
-      if (EntryPair{range->pairs[number / 2].load(memory_order_relaxed)}.empty()) {
+      if (EntryPair{range->pairs[number / 2].load(memory_order_relaxed)}.most() < least) {
         continue;
       }
       for (const Block block : {Block{range, number}, Block{range, number + 1}}) {
@@ -293,8 +294,9 @@ std::uint32_t BasicBitmapEngine<AtomicT>::runs_in(Block block, Order order,
     return static_cast<std::uint32_t>(std::popcount(run_heads(full, order.value - kWordOrder)));
   }
   for (std::uint32_t i = 0; i < kBitWords && runs < most; ++i) {
-    runs += static_cast<std::uint32_t>(
-        std::popcount(run_heads(block.line().words[i].load(memory_order_relaxed), order.value)));
+    const std::uint64_t heads =
+        run_heads(block.line().words[i].load(memory_order_relaxed), order.value);
+    runs += heads == 0 ? 0 : static_cast<std::uint32_t>(std::popcount(heads));
   }
   return std::min(runs, most);
 }

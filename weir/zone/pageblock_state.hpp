@@ -11,6 +11,7 @@
 //   example: 3 frames free, reserved -> 0x0803; handed out as one block of order 9 -> 0x0400
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <optional>
@@ -148,9 +149,9 @@ struct EntryPair {
   [[nodiscard]] static constexpr EntryPair of(BlockEntry even, BlockEntry odd) noexcept {
     return EntryPair{}.with(0, even).with(1, odd);
   }
-  // Nothing to be had in either.
-  [[nodiscard]] constexpr bool empty() const noexcept {
-    return at(0).count() == 0 && at(1).count() == 0;
+  // The count of the one that has more.
+  [[nodiscard]] constexpr std::uint32_t most() const noexcept {
+    return std::max(at(0).count(), at(1).count());
   }
   [[nodiscard]] constexpr std::optional<EntryPair> take_whole() const noexcept {
     const MaybeEntry even = at(0).take_whole();

@@ -312,8 +312,16 @@ TEST(BitmapEngine, TakeManyUndoesTheClaimOfWhatItDoesNotFind) {
 
 TEST(BitmapEngine, GiveManyInAnyOrderIsGiveOfEach) {
   std::mt19937 random{5};
-  for (unsigned order = 0; order <= 6; ++order) {
-    Bitmap bitmap(4096);
+  // All in one stretch of eight pageblocks, and from all over several.
+  for (const auto& [frames, order] : {std::pair{4096U, 0U},
+                                      {4096U, 1U},
+                                      {4096U, 4U},
+                                      {4096U, 6U},
+                                      {16384U, 0U},
+                                      {16384U, 2U},
+                                      {16384U, 5U},
+                                      {16384U, 6U}}) {
+    Bitmap bitmap(frames);
     std::vector<std::uint64_t> taken;
     for (std::uint64_t at = bitmap.take(order); at != UINT64_MAX; at = bitmap.take(order)) {
       taken.push_back(at);
@@ -331,7 +339,7 @@ TEST(BitmapEngine, GiveManyInAnyOrderIsGiveOfEach) {
       ASSERT_EQ(bitmap.engine.audit(), bitmap.free_in_table());
     }
     bitmap.compare();
-    EXPECT_EQ(bitmap.engine.free_blocks(kMaxOrder), 4U);
+    EXPECT_EQ(bitmap.engine.free_blocks(kMaxOrder), frames / kMaxBlockFrames);
   }
 }
 
@@ -461,6 +469,21 @@ TEST(BitmapEngine, ReservationsKeepCpusApart) {
   bitmap.compare();
 }
 
+TEST(BitmapEngine, CpusBeginAtPlacesOfTheirOwn) {
+  constexpr std::uint64_t kBlocks = 4 * BitmapEngine::kCpuSlots;
+  Bitmap bitmap(kBlocks * kPageblockFrames);
+  for (const std::uint32_t cpu : {0U, 1U, 2U, 63U}) {
+    EXPECT_EQ(bitmap.take(0, cpu) / kPageblockFrames, 4U * cpu);
+  }
+  EXPECT_EQ(bitmap.take(0, 64 + 2) / kPageblockFrames, 8U);  // shares the slot of 2
+  // Once round, when nothing is left from there on.
+  Bitmap low(kBlocks * kPageblockFrames);
+  while (low.take(0) != UINT64_MAX) {
+  }
+  low.give(77, 0);
+  EXPECT_EQ(low.take(0, 63), 77U);
+}
+
 TEST(BitmapEngine, APageblockThatRanDryCanBeFoundByAllAgain) {
   Bitmap bitmap(4 * kPageblockFrames);
   std::vector<std::uint64_t> taken;
@@ -483,24 +506,30 @@ TEST(BitmapEngine, SmallBlocksComeOutOfUsedPageblocksAndSplitNothingLarger) {
   Bitmap holes(kPageblockFrames);
   while (holes.take(0) != UINT64_MAX) {
   }
-  holes.give(10, 0);
-  holes.give(11, 0);
+  holes.give(200, 0);
+  holes.give(201, 0);
   for (std::uint32_t i = 0; i < 64; ++i) {
     holes.give(64 + i, 0);
   }
-  EXPECT_EQ(holes.take(1), 10U);
+  EXPECT_EQ(holes.take(1), 200U);
 }
 
 TEST(BitmapEngine, WhollyFreePageblocksWithoutANeighbourLeaveFirst) {
   Bitmap bitmap(6 * kPageblockFrames);
-  const std::uint64_t first = bitmap.take(9);
-  EXPECT_EQ(bitmap.engine.free_blocks(kMaxOrder), 2U);
-  const std::uint64_t second = bitmap.take(9);
-  EXPECT_EQ(first ^ second, kPageblockFrames);
-  EXPECT_EQ(bitmap.engine.free_blocks(kMaxOrder), 2U);
-  bitmap.give(first, 9);
-  EXPECT_EQ(bitmap.take(0) / kPageblockFrames, first / kPageblockFrames);
-  EXPECT_EQ(bitmap.engine.free_blocks(kMaxOrder), 2U);
+  std::vector<std::uint64_t> taken;
+  for (int i = 0; i < 6; ++i) {
+    taken.push_back(bitmap.take(9));
+  }
+  std::sort(taken.begin(), taken.end());
+  for (const int i : {0, 1, 3}) {
+    bitmap.give(taken[i], 9);
+  }
+  EXPECT_EQ(bitmap.engine.free_blocks(kMaxOrder), 1U);
+  EXPECT_EQ(bitmap.take(9), taken[3]);  // not out of the pair 0 and 1, which comes first
+  bitmap.give(taken[3], 9);
+  EXPECT_EQ(bitmap.take(0) / kPageblockFrames, 3U);
+  EXPECT_EQ(bitmap.engine.free_blocks(kMaxOrder), 1U);
+  EXPECT_EQ(bitmap.take(10), 0U);
 }
 
 TEST(BitmapEngine, APageblockThatSomebodyReservedIsTakenWholeOnceItIsFreeAgain) {
@@ -625,6 +654,34 @@ TEST_F(BitmapEngineDeathTest, ChangesNothingBeforeAReport) {
         bitmap.engine.give_many(Order{1}, pages, 4);
       },
       "2042 frames are here, the flag is set");
+}
+
+TEST_F(BitmapEngineDeathTest, ChangesNoBitBeforeAReport) {
+  static Bitmap* s_bitmap = nullptr;
+  Bitmap bitmap(16 * kPageblockFrames);
+  s_bitmap = &bitmap;
+  while (bitmap.take(0) != UINT64_MAX) {
+  }
+  bitmap.give(5, 0);
+  const auto handler = [](Finding, const char*) {
+    std::fprintf(stderr, "%llu frames are here, and frame 3 is %s\n",
+                 static_cast<unsigned long long>(s_bitmap->engine.audit()),
+                 s_bitmap->engine.is_free(s_bitmap->frame(3)) ? "free" : "out");
+  };
+  // Of one word, of one stretch, from all over: the last one is free already.
+  for (const std::vector<std::uint64_t>& at :
+       {std::vector<std::uint64_t>{3, 4, 5}, {3, 700, 5}, {3, 7000, 700, 5}, {5}}) {
+    std::vector<PageIndex> pages;
+    for (const std::uint64_t one : at) {
+      pages.push_back(bitmap.frame(one));
+    }
+    EXPECT_DEATH(
+        {
+          set_report_handler(handler);
+          bitmap.engine.give_many(Order{0}, pages.data(), static_cast<std::uint32_t>(pages.size()));
+        },
+        "1 frames are here, and frame 3 is out");
+  }
 }
 
 TEST_F(BitmapEngineDeathTest, ReportsTheInsideOfAWholePageblock) {
