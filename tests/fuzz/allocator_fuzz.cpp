@@ -152,7 +152,7 @@ class Run {
     return frames;
   }
 
-  static AllocFlags flags_from(Input& input) { return static_cast<AllocFlags>(input.byte() % 8); }
+  static AllocFlags flags_from(Input& input) { return static_cast<AllocFlags>(input.byte() % 16); }
 
   void took(Page* page, Order order, AllocFlags flags) {
     const PageIndex index = index_of(page);

@@ -18,6 +18,10 @@ TakeRights rights(AllocFlags flags, TakeReport& report) noexcept {
           .report = &report};
 }
 
+bool may_ask(AllocFlags flags) noexcept {
+  return !has(flags, AllocFlags::no_wait) && !has(flags, AllocFlags::no_reclaim);
+}
+
 // Between the zone and a user: the page becomes live.
 void hand_out(Page* page, Order order, AllocFlags flags, bool from_reserve) noexcept {
   if constexpr (kCheckedDrops) {
@@ -83,9 +87,8 @@ std::uint64_t ask(CachedZone& zone, CallbackWalk& walk, std::uint64_t needed,
 template <class Again>
 std::uint64_t until_refused(CachedZone& zone, AllocFlags flags, Order order, TakeReport& report,
                             Again&& again) noexcept {
-  const bool may_ask = !has(flags, AllocFlags::no_wait) && !has(flags, AllocFlags::no_reclaim);
   for (unsigned round = 1;; ++round) {
-    CallbackWalk walk{zone, CallbackKind::reclaim, may_ask};
+    CallbackWalk walk{zone, CallbackKind::reclaim, may_ask(flags)};
     for (std::uint64_t given = 0;;) {
       const bool more = walk.more();
       report.tries_again = more || (given != 0 && order == Order{0} && round < kRounds);
@@ -147,8 +150,8 @@ class HandOut final : public PageSink {
   const TakeReport& report_;
 };
 
-// The first try stands alone, here and in page(): mostly it is the last.
-// What beyond_list() does, as fast code.
+// What beyond_list() does, as fast code. The first try stands alone, here and in page(): mostly it is the
+// last.
 [[gnu::noinline]] std::size_t cluster_or_more(CachedZone& zone, Page** out,
                                               std::size_t n) noexcept {
   TakeReport report;
@@ -166,7 +169,7 @@ class HandOut final : public PageSink {
 
 Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept {
   TakeReport report;
-  report.tries_again = callbacks::any();
+  report.tries_again = callbacks::any() && may_ask(flags);
   PageIndex index = zone.alloc(order, rights(flags, report));
   std::uint64_t missing = is_page(index) ? 0 : frames_in(order);
   if (missing != 0 && report.tries_again) {

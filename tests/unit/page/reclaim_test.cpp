@@ -457,6 +457,7 @@ TEST(Reclaim, WhoeverStaysWithinTheWholeIsServedWhileOthersComeAndGo) {
   constexpr std::size_t kThreads = 3;
   constexpr std::size_t kShare = kFrames / kThreads;
   std::atomic<std::uint64_t> refused{0};
+  std::atomic<std::uint64_t> late{0};  // calls after the removal
   std::atomic<bool> stop{false};
   std::latch together(kThreads);
   std::vector<std::thread> threads;
@@ -489,10 +490,20 @@ TEST(Reclaim, WhoeverStaysWithinTheWholeIsServedWhileOthersComeAndGo) {
   }
   std::thread guests([&] {
     while (!stop.load(std::memory_order_relaxed)) {
-      Stock stock{pages, 0};
+      std::atomic<int> calls{0};
+      Reclaimer guest{[](void* raw, PageCount, Order) noexcept {
+                        static_cast<std::atomic<int>*>(raw)->fetch_add(1);
+                        return std::uint64_t{0};
+                      },
+                      &calls};
+      pages.add_reclaimer(guest);
       LimitWatch watch{[](void*, const LimitEvent&) noexcept {}};
       pages.add_limit_watch(watch);
       std::this_thread::yield();
+      guest.remove();
+      const int last = calls.exchange(-1);
+      std::this_thread::yield();
+      late.fetch_add(calls.load() == -1 && last >= 0 ? 0 : 1);
     }
   });
   for (std::thread& thread : threads) {
@@ -501,6 +512,7 @@ TEST(Reclaim, WhoeverStaysWithinTheWholeIsServedWhileOthersComeAndGo) {
   stop.store(true);
   guests.join();
   EXPECT_EQ(refused.load(), 0U);
+  EXPECT_EQ(late.load(), 0U);
   EXPECT_NE(pages.zone().zone().counters().reclaimed.get(), 0U);
   shared.reclaimer.remove();
   free_bulk(shared.pages);

@@ -195,6 +195,100 @@ TEST(Zone, TellsWhetherARefusalIsFinal) {
   open.zone.give(page, Order{0});
 }
 
+TEST(ZoneLimits, TheHardOneIsKeptBackAndTheReserveLiesWithinIt) {
+  OpenZone open(64, 4);
+  open.zone.set_limits(PageCount{40}, {});
+  EXPECT_EQ(open.zone.hard_limit(), PageCount{40});
+  const Others others{true};
+  PageIndex pages[64];
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages, 37, false), 0U);
+  EXPECT_FALSE(open.zone.claim(37, false));
+  ASSERT_EQ(open.zone.take_many(Order{0}, pages, 36, false), 36U);
+  bool quiet = false;
+  TakeReport report;
+  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, others, false, quiet, &report), kNoPage);
+  EXPECT_TRUE(report.refused);
+  EXPECT_FALSE(report.by_limit);  // by the reserve
+  EXPECT_EQ(report.usable, 0);
+  for (std::size_t i = 36; i < 40; ++i) {
+    report = {};
+    pages[i] = open.zone.take(Order{0}, true, &report);
+    ASSERT_TRUE(is_page(pages[i]));
+    EXPECT_EQ(report.from_reserve, 1U);
+  }
+  EXPECT_EQ(open.zone.take_or_tell(Order{0}, true, others, false, quiet, &report), kNoPage);
+  EXPECT_TRUE(report.by_limit);
+  EXPECT_EQ(report.used, 40U);
+  EXPECT_EQ(open.zone.counters().refusals.get(), 2U);
+  EXPECT_EQ(open.zone.counters().limit_refusals.get(), 1U);
+  // It comes down below what is out: that much is owed first.
+  open.zone.set_limits(PageCount{30}, {});
+  EXPECT_EQ(open.zone.take_or_tell(Order{0}, true, others, false, quiet, &report), kNoPage);
+  EXPECT_EQ(report.usable, -10);
+  open.zone.give_many(pages + 29, 11, Order{0});
+  pages[29] = open.zone.take(Order{0}, true);
+  EXPECT_TRUE(is_page(pages[29]));
+  EXPECT_EQ(open.zone.take(Order{0}, true), kNoPage);
+  open.zone.give_many(pages, 30, Order{0});
+  EXPECT_EQ(open.zone.audit(), 64U);
+}
+
+TEST(ZoneLimits, WhatIsClaimedCountsAsOut) {
+  OpenZone open(64);
+  open.zone.set_limits(PageCount{40}, {});
+  ASSERT_TRUE(open.zone.claim(30, false));
+  EXPECT_EQ(open.zone.take(Order{4}, false), kNoPage);
+  const PageIndex run = open.zone.take(Order{3}, false);
+  EXPECT_TRUE(is_page(run));
+  EXPECT_FALSE(open.zone.claim(3, false));
+  PageIndex pages[30];
+  open.zone.take_claimed(pages, 30);
+  EXPECT_EQ(open.zone.take(Order{2}, false), kNoPage);
+  open.zone.give_many(pages, 30, Order{0});
+  open.zone.give(run, Order{3});
+}
+
+TEST(ZoneLimits, TheSoftOneIsCrossedOnlyWhenThatIsCertain) {
+  OpenZone open(64);
+  open.zone.set_limits({}, PageCount{10});
+  Others others{false};
+  PageIndex pages[64];
+  EXPECT_EQ(open.zone.take_many(Order{0}, pages, 11, false), 0U);
+  ASSERT_EQ(open.zone.take_many(Order{0}, pages, 10, false), 10U);
+  // One page may still be on its way home.
+  bool quiet = true;
+  TakeReport report;
+  EXPECT_EQ(open.zone.take(Order{0}, false, &report), kNoPage);
+  EXPECT_FALSE(open.zone.claim(1, false, &report));
+  EXPECT_EQ(open.zone.take_or_tell(Order{0}, false, others, false, quiet, &report), kNoPage);
+  EXPECT_FALSE(quiet);
+  quiet = true;
+  EXPECT_FALSE(open.zone.claim_or_tell(5, false, others, false, quiet, &report));
+  EXPECT_FALSE(quiet);
+  EXPECT_EQ(report.crossings, 0U);
+  EXPECT_EQ(open.zone.counters().refusals.get(), 0U);
+  others.all_quiet = true;
+  ASSERT_TRUE(open.zone.claim_or_tell(5, false, others, false, quiet, &report));
+  EXPECT_EQ(report.crossings, 1U);
+  EXPECT_EQ(report.crossing_used, 10U);
+  EXPECT_EQ(report.crossing_asked, 5U);
+  open.zone.take_claimed(pages + 10, 5);
+  // Above it nobody asks, until it is reached from above.
+  ASSERT_EQ(open.zone.take_many(Order{0}, pages + 15, 20, false), 20U);
+  open.zone.give_many(pages + 11, 24, Order{0});
+  pages[11] = open.zone.take(Order{0}, false);
+  EXPECT_TRUE(is_page(pages[11]));
+  open.zone.give_many(pages + 10, 2, Order{0});
+  EXPECT_EQ(open.zone.take(Order{0}, false), kNoPage);
+  // Who does not try again is served, certain or not.
+  others.all_quiet = false;
+  pages[10] = open.zone.take_or_tell(Order{0}, false, others, true, quiet, &report);
+  EXPECT_TRUE(is_page(pages[10]));
+  EXPECT_EQ(report.crossings, 2U);
+  EXPECT_EQ(open.zone.counters().soft_crossings.get(), 2U);
+  open.zone.give_many(pages, 11, Order{0});
+}
+
 TEST(Zone, WhatIsClaimedIsKeptForWhoClaimedIt) {
   OpenZone open(64);
   const Others quiet_others{true};
