@@ -20,6 +20,7 @@
 #include "lab/contenders/weir_buffers.hpp"
 #include "lab/contenders/zone_engines.hpp"
 #include "lab/experiments/engines.hpp"
+#include "lab/experiments/merge.hpp"
 #include "lab/experiments/trials.hpp"
 
 namespace weir::lab {
@@ -31,6 +32,7 @@ namespace {
 class SharedAllocator {
  public:
   explicit SharedAllocator(const Options& options) : options_(options) {}
+  [[nodiscard]] const Options& options() const { return options_; }
   std::shared_ptr<PageAllocator> get() {
     std::shared_ptr<Zones> zones = alive_.lock();
     if (zones == nullptr) {
@@ -56,11 +58,23 @@ class SharedAllocator {
   std::weak_ptr<Zones> alive_;
 };
 
+// A policy of merging, in the experiment about them.
+TrialOrProblem merge_trial(const TrialSetup& setup, const Options& options) {
+  try {
+    return {std::make_unique<MergeTrial>(merge_case(setup.case_name), options), ""};
+  } catch (const std::exception& error) {
+    return {nullptr, error.what()};
+  }
+}
+
 template <class B, class... More>
 Contender weir_contender(std::string name, std::string about,
                          std::shared_ptr<SharedAllocator> allocator, More... more) {
   return {std::move(name), std::move(about), "", Side::weir,
           [allocator = std::move(allocator), more...](const TrialSetup& setup) -> TrialOrProblem {
+            if (setup.workload == Workload::merge) {
+              return merge_trial(setup, allocator->options());
+            }
             try {
               return make_trial(setup, std::make_shared<B>(allocator->get(), more...));
             } catch (const std::exception& error) {
@@ -139,6 +153,23 @@ void add_engines(std::vector<Contender>& all) {
                  }});
 }
 
+void add_policies(std::vector<Contender>& all, const Options& weir_options) {
+  const auto add = [&](const char* name, const char* about, auto choose) {
+    Options options = weir_options;
+    choose(options);
+    all.push_back(
+        weir_contender<PageBuffers>(name, about, std::make_shared<SharedAllocator>(options)));
+  };
+  add("weir.page+merge=immediate", "every frame that lists give up is merged under the lock",
+      [](Options& o) { o.merge = Merge::immediate; });
+  add("weir.page+merge=skip", "such frames wait in the engine, unmerged, one by one",
+      [](Options& o) { o.merge = Merge::skip; });
+  add("weir.page+merge=clusters", "they wait in the engine as whole clusters",
+      [](Options& o) { o.merge = Merge::clusters; });
+  add("weir.page+engine=bitmap", "the depot before the engine without a lock",
+      [](Options& o) { o.engine = EngineChoice::bitmap; });
+}
+
 void add_floors(std::vector<Contender>& all, const std::shared_ptr<PageTrace>& trace) {
   Contender rseq{
       "floor.rseq", "a bare array for each CPU, by restartable sequences", "", Side::floor, {}};
@@ -213,6 +244,7 @@ std::vector<Contender> find_contenders(const Options& weir_options) {
   }
   add_floors(all, trace);
   add_engines(all);
+  add_policies(all, weir_options);
   return all;
 }
 

@@ -15,6 +15,7 @@ namespace weir::lab {
 [[nodiscard]] Experiment bulk_experiment();
 [[nodiscard]] Experiment cross_cpu_experiment();
 [[nodiscard]] Experiment engines_experiment();
+[[nodiscard]] Experiment merge_experiment();
 
 // In the order of `weir lab list`; live as long as the program.
 [[nodiscard]] std::span<const Experiment> experiments();

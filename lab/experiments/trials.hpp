@@ -30,6 +30,7 @@ TrialOrProblem make_trial(const TrialSetup& setup, std::shared_ptr<B> buffers) {
       }
       break;
     case Workload::engines:
+    case Workload::merge:
       break;
   }
   return {nullptr, "it takes no part in this experiment"};

@@ -25,6 +25,7 @@ enum class Workload : unsigned char {
   bulk,       // a batch of buffers out and back, one CPU
   cross_cpu,  // CPU A takes batches and writes 64 bytes of each buffer, CPU B gives back
   engines,    // the engine of a zone by itself, one CPU
+  merge,      // thousands of pages out one by one, touched, and back; one to eight threads
   forward,    // CPU A receives, rewrites, transmits; CPU B completes
 };
 
@@ -36,7 +37,7 @@ struct TrialSetup {
   const Capture* capture = nullptr;  // forward only; outlives the trial
   std::uint32_t buffers = 0;         // how many there are, where the contender is bounded
   std::uint32_t batch = 64;          // bulk and cross_cpu: buffers taken and given at once
-  std::string_view case_name{};      // engines: which of its cases
+  std::string_view case_name{};      // engines and merge: which of its cases
 };
 
 struct RoundSetup {

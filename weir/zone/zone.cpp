@@ -104,7 +104,8 @@ void Zone::note_served(std::uint64_t frames, bool may_use_reserve, TakeReport* r
   }
   if (crosses) {
     report->crossings = report->crossings + 1;
-    report->crossing_used = before;
+    // Others may have taken since; what was out when it was crossed was no more than the limit.
+    report->crossing_used = std::min(before, limits_.soft().value);
     report->crossing_asked = frames;
   }
   const std::uint64_t needed = frames + stays(false);
