@@ -182,9 +182,17 @@ class BasicBitmapEngine {
   [[nodiscard]] static std::uint32_t name_of(Block block) noexcept {
     return block.first().value / kPageblockFrames;
   }
-  // Each CPU looks from a place of its own on, so that the first pageblocks of all are not neighbours.
+  // Each CPU looks from a place of its own on, few CPUs from places far apart: so their entries and hints
+  // lie in other cache lines.
   [[nodiscard]] static std::uint32_t start_of(const Range& range, std::uint32_t cpu) noexcept {
-    return range.blocks / kCpuSlots * (cpu % kCpuSlots);
+    return static_cast<std::uint32_t>(std::uint64_t{range.blocks} * spread_out(cpu) / kCpuSlots);
+  }
+  // The bits of a slot's number in the opposite order: 0, 32, 16, 48, 8, ...
+  [[nodiscard]] static constexpr std::uint32_t spread_out(std::uint32_t cpu) noexcept {
+    static_assert(kCpuSlots == 64);
+    std::uint32_t slot = cpu % kCpuSlots;
+    slot = (slot & 0b000'111) << 3 | slot >> 3;
+    return (slot & 0b001'001) << 2 | (slot & 0b010'010) | (slot & 0b100'100) >> 2;
   }
   [[nodiscard]] Slot& slot_of(std::uint32_t cpu) noexcept { return slots_[cpu % kCpuSlots]; }
 

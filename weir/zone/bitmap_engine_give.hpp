@@ -120,14 +120,21 @@ void BasicBitmapEngine<AtomicT>::give_whole(Block block, PageIndex page, Order o
   const bool both = order == kMaxOrder;
   check_order(block, page, order);
   const Block neighbour{block.range, block.number ^ 1};
-  if (!block.entry().whole() || (both && !neighbour.entry().whole())) [[unlikely]] {
+  const auto is_whole = [&](EntryPair pair) {
+    return pair.at(block.half()).whole() && (!both || pair.at(neighbour.half()).whole());
+  };
+  AtomicT<std::uint32_t>& pair = block.pair();
+  const std::uint32_t less =
+      both ? kLess | kLess << EntryPair::kHalfBits : kLess << (block.half() * EntryPair::kHalfBits);
+  if (!is_whole(EntryPair{pair.load(memory_order_relaxed)})) [[unlikely]] {
     report_double_free(page, state_name(FrameState::kFree));
   }
   mark_given(page);
   // pairs: take_whole(); sequentially consistent for forget()
-  block.pair().fetch_sub(
-      both ? kLess | kLess << EntryPair::kHalfBits : kLess << (block.half() * EntryPair::kHalfBits),
-      memory_order_seq_cst);
+  if (!is_whole(EntryPair{pair.fetch_sub(less, memory_order_seq_cst)})) [[unlikely]] {
+    pair.fetch_add(less, memory_order_relaxed);  // somebody gave it at the same moment
+    report_double_free(page, state_name(FrameState::kFree));
+  }
   block.range->index.set(kFreeBucket, block.number);
   if (both) {
     block.range->index.set(kFreeBucket, neighbour.number);

@@ -472,10 +472,11 @@ TEST(BitmapEngine, ReservationsKeepCpusApart) {
 TEST(BitmapEngine, CpusBeginAtPlacesOfTheirOwn) {
   constexpr std::uint64_t kBlocks = 4 * BitmapEngine::kCpuSlots;
   Bitmap bitmap(kBlocks * kPageblockFrames);
-  for (const std::uint32_t cpu : {0U, 1U, 2U, 63U}) {
-    EXPECT_EQ(bitmap.take(0, cpu) / kPageblockFrames, 4U * cpu);
+  std::uint32_t cpu = 0;
+  for (const std::uint64_t block : {kBlocks * 0, kBlocks / 2, kBlocks / 4, 3 * kBlocks / 4}) {
+    EXPECT_EQ(bitmap.take(0, cpu++) / kPageblockFrames, block);
   }
-  EXPECT_EQ(bitmap.take(0, 64 + 2) / kPageblockFrames, 8U);  // shares the slot of 2
+  EXPECT_EQ(bitmap.take(0, 64 + 1) / kPageblockFrames, kBlocks / 2);  // shares the slot of 1
   // Once round, when nothing is left from there on.
   Bitmap low(kBlocks * kPageblockFrames);
   while (low.take(0) != UINT64_MAX) {
