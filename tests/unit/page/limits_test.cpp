@@ -646,6 +646,22 @@ constexpr Marks kMarks[] = {
     {256_MiB, 512, 640, 768}, {512_MiB, 724, 905, 1086}, {1_GiB, 1024, 1286, 1548},
 };
 
+TEST(ZoneStates, MarksAreThoseOfTheKernelForLargeZonesToo) {
+  for (const Marks& marks : {Marks{16_GiB, 4096, 8290, 12484}, Marks{64_GiB, 8192, 24969, 41746}}) {
+    const Watermarks of = watermarks_of(whole_pages(marks.zone));
+    ZoneState state;
+    state.min = of.min.value;
+    state.low = of.low.value;
+    state.high = of.high.value;
+    EXPECT_EQ(state.mark_of(marks.high + 1), Mark::none);
+    EXPECT_EQ(state.mark_of(marks.high), Mark::high);
+    EXPECT_EQ(state.mark_of(marks.low + 1), Mark::high);
+    EXPECT_EQ(state.mark_of(marks.low), Mark::low);
+    EXPECT_EQ(state.mark_of(marks.min + 1), Mark::low);
+    EXPECT_EQ(state.mark_of(marks.min), Mark::min);
+  }
+}
+
 TEST(ZoneStates, TellTheMarkThatFreeFramesDoNotExceed) {
   const OnCpu cpu(0);
   for (const Marks& marks : kMarks) {
