@@ -583,6 +583,26 @@ TEST(EmergencyReserve, OnlyWhatLiesBelowItIsMarkedInBulkToo) {
   free_bulk(most);
 }
 
+TEST(EmergencyReserve, APageOfItGoesPastListsThatRun) {
+  WEIR_NEEDS_LISTS;
+  const OnCpu cpu(0);
+  PageAllocator pages{limited(0, 0, 1000)};
+  std::vector<Page*> most(4096 - 1010);
+  ASSERT_TRUE(pages.alloc_exactly(most));
+  std::vector<PageRef> some;
+  while (some.size() < 20) {
+    some.push_back(pages.alloc(Order{0}, AllocFlags::emergency));
+    ASSERT_EQ(some.back().is_emergency(), some.size() > 10);
+  }
+  ASSERT_FALSE(pages.zone_state().in_shortage);
+  some.resize(10);
+  EXPECT_EQ(pages.zone().census().engine, 1000U);
+  EXPECT_EQ(pages.zone().census().lists, 0U);
+  some.clear();
+  EXPECT_EQ(pages.zone().census().lists, 10U);  // these are ordinary ones
+  free_bulk(most);
+}
+
 // ---- all or nothing ------------------------------------------------------------------------------
 
 TEST(Exact, FillsAllHolesOrNone) {
