@@ -2,7 +2,8 @@
 // page/page_allocator.hpp — the facade: a source of memory, a zone over it and its per-CPU lists.
 // Calls everything below. Construction throws; every other member is noexcept. No call waits for
 // memory to be freed; one that would be refused waits for pages that other threads carry between
-// list and zone (a few hundred instructions, unless such a thread has lost its CPU).
+// list and zone (a few hundred instructions, unless such a thread has lost its CPU), and takes as long as
+// the reclaimers that it asks.
 //
 //   weir::PageAllocator pages{{.capacity = 256_MiB}};
 //   weir::PageRef page = pages.alloc();                  // one frame

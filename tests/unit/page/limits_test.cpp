@@ -583,6 +583,26 @@ TEST(EmergencyReserve, OnlyWhatLiesBelowItIsMarkedInBulkToo) {
   free_bulk(most);
 }
 
+TEST(EmergencyReserve, APageOfItGoesPastListsThatRun) {
+  WEIR_NEEDS_LISTS;
+  const OnCpu cpu(0);
+  PageAllocator pages{limited(0, 0, 1000)};
+  std::vector<Page*> most(4096 - 1010);
+  ASSERT_TRUE(pages.alloc_exactly(most));
+  std::vector<PageRef> some;
+  while (some.size() < 20) {
+    some.push_back(pages.alloc(Order{0}, AllocFlags::emergency));
+    ASSERT_EQ(some.back().is_emergency(), some.size() > 10);
+  }
+  ASSERT_FALSE(pages.zone_state().in_shortage);
+  some.resize(10);
+  EXPECT_EQ(pages.zone().census().engine, 1000U);
+  EXPECT_EQ(pages.zone().census().lists, 0U);
+  some.clear();
+  EXPECT_EQ(pages.zone().census().lists, 10U);  // these are ordinary ones
+  free_bulk(most);
+}
+
 // ---- all or nothing ------------------------------------------------------------------------------
 
 TEST(Exact, FillsAllHolesOrNone) {
@@ -645,6 +665,22 @@ constexpr Marks kMarks[] = {
     {16_MiB, 128, 160, 192},  {64_MiB, 256, 320, 384},   {128_MiB, 362, 452, 542},
     {256_MiB, 512, 640, 768}, {512_MiB, 724, 905, 1086}, {1_GiB, 1024, 1286, 1548},
 };
+
+TEST(ZoneStates, MarksAreThoseOfTheKernelForLargeZonesToo) {
+  for (const Marks& marks : {Marks{16_GiB, 4096, 8290, 12484}, Marks{64_GiB, 8192, 24969, 41746}}) {
+    const Watermarks of = watermarks_of(whole_pages(marks.zone));
+    ZoneState state;
+    state.min = of.min.value;
+    state.low = of.low.value;
+    state.high = of.high.value;
+    EXPECT_EQ(state.mark_of(marks.high + 1), Mark::none);
+    EXPECT_EQ(state.mark_of(marks.high), Mark::high);
+    EXPECT_EQ(state.mark_of(marks.low + 1), Mark::high);
+    EXPECT_EQ(state.mark_of(marks.low), Mark::low);
+    EXPECT_EQ(state.mark_of(marks.min + 1), Mark::low);
+    EXPECT_EQ(state.mark_of(marks.min), Mark::min);
+  }
+}
 
 TEST(ZoneStates, TellTheMarkThatFreeFramesDoNotExceed) {
   const OnCpu cpu(0);

@@ -246,6 +246,27 @@ TEST_F(PagePoolTest, APageOfTheReserveIsServedLastAndNeverRecycled) {
     elsewhere([&] { PagePool::put_bulk(std::span(&other, 1)); });
     EXPECT_EQ(pool.in_flight(), 0U);
     EXPECT_EQ(pool.info().counters.left_pool, 2U);
+    // And every other way home.
+    std::uint64_t left = 2;
+    const auto each = [&](auto&& give) {
+      Page* page_of_reserve = pool.get_page();
+      EXPECT_TRUE(is_emergency(page_of_reserve));
+      give(page_of_reserve);
+      EXPECT_FALSE(is_emergency(page_of_reserve));
+      EXPECT_EQ(pool.in_flight(), 0U);
+      EXPECT_EQ(pool.info().counters.left_pool, ++left);
+      EXPECT_EQ(small.zone().census().lists, 0U);
+    };
+    each([](Page* one) { PagePool::put(one); });
+    each([](Page* one) { PagePool::put_bulk(std::span(&one, 1)); });
+    each([](Page* one) { unref(one); });
+    each([](Page* one) { free_at(address_of(one) + 77); });
+    each([](Page* one) { free_bulk(std::span<Page* const>(&one, 1)); });
+    each([](Page* one) {
+      ASSERT_TRUE(ref(one));
+      unref(one);
+      elsewhere([one] { unref(one); });
+    });
     rest.clear();
     EXPECT_TRUE(pool.get());
     EXPECT_EQ(pool.in_flight(), kPoolRefillPages);
