@@ -174,10 +174,19 @@ void BasicBitmapEngine<AtomicT>::give_scattered(Order order, const PageIndex* pa
   Range* const range = range_or_report(pages[0]);
   const Range view = *range;  // no write through a bit can change it
   std::uint32_t spread = 0;
-  std::uint32_t elsewhere = 0;  // pages of other ranges
-  for (std::uint32_t i = 0; i < n; ++i) {
+  std::uint32_t elsewhere = 0;  // not 0: some are of other ranges
+  const auto look = [&](std::uint32_t i) {
     spread |= pages[i].value ^ pages[0].value;
-    elsewhere += view.has(pages[i]) ? 0 : 1;
+    elsewhere |= view.has(pages[i]) ? 0U : 1U;
+  };
+  if (n == kClusterFrames) {  // a constant, so that compilers look at several at once
+    for (std::uint32_t i = 0; i < kClusterFrames; ++i) {
+      look(i);
+    }
+  } else {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      look(i);
+    }
   }
   const auto line_of = [&view](PageIndex page) -> Line& {
     return view.lines[(page.value - view.base) / kPageblockFrames];

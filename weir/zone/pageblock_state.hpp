@@ -114,7 +114,7 @@ constexpr MaybeEntry BlockEntry::less(std::uint32_t n) const noexcept {
   return count() == n ? of(0, word & kWhole) : of(word - n);
 }
 constexpr MaybeEntry BlockEntry::more(std::uint32_t n) const noexcept {
-  if (whole() || count() + n > kPageblockFrames) {
+  if ((word & (kWhole | kCountMask)) + n > kPageblockFrames) {  // as whole() is more than all
     return std::nullopt;
   }
   return of(word + n);
