@@ -19,6 +19,7 @@
 #include "lab/contenders/zone_engines.hpp"
 #include "lab/experiments/engines.hpp"
 #include "lab/experiments/experiments.hpp"
+#include "lab/experiments/merge.hpp"
 #include "lab/experiments/trials.hpp"
 #include "lab/harness/crew.hpp"
 #include "weir/io/capture.hpp"
@@ -208,6 +209,8 @@ std::string name_of(const testing::TestParamInfo<Workload>& one) {
       return "CrossCpu";
     case Workload::engines:
       return "Engines";
+    case Workload::merge:
+      return "Merge";
     case Workload::forward:
       break;
   }
@@ -224,6 +227,26 @@ TEST_P(PagesTest, WeirsIndexesTakePart) { weir_takes_part<IndexBuffers>(GetParam
 INSTANTIATE_TEST_SUITE_P(All, PagesTest,
                          testing::Values(Workload::pairs, Workload::bulk, Workload::cross_cpu),
                          name_of);
+
+TEST(Merge, EveryCaseYieldsWhatItCounts) {
+  Crew crew{choose_cpus()};
+  for (const MergeCase& one : kMergeCases) {
+    for (const EngineChoice engine : {EngineChoice::buddy, EngineChoice::bitmap}) {
+      SCOPED_TRACE(testing::Message() << one.name << " " << choice_name(engine));
+      Options options;
+      options.engine = engine;
+      MergeTrial trial{one, options};
+      const Outcome outcome = run(trial, crew);
+      EXPECT_EQ(outcome.fault, "");
+      EXPECT_GE(reading(outcome, "pages"), static_cast<double>(MergeTrial::kPages * one.threads));
+      EXPECT_GT(reading(outcome, "time_with_touch"), reading(outcome, "touch"));
+      EXPECT_EQ(reading(outcome, "zone_lock_acquisitions_per_million") == 0,
+                engine == EngineChoice::bitmap);
+      EXPECT_EQ(reading(outcome, "descriptors_giving_per_million") == 0,
+                engine == EngineChoice::bitmap);
+    }
+  }
+}
 
 TEST(Pages, OwnersTakeNoPartInForwarding) {
   Options options;
