@@ -8,7 +8,7 @@ import re
 from _weir import WeirTest, main
 
 ON_BUFFERS = ["forward", "pairs", "bulk", "cross-cpu"]
-EXPERIMENTS = ON_BUFFERS + ["engines"]
+EXPERIMENTS = ON_BUFFERS + ["engines", "merge"]
 
 
 class Lab(WeirTest):
@@ -44,7 +44,7 @@ class Lab(WeirTest):
         result = self.run_weir("lab", "--quick", "--filter", "mutex-list", "--filter", "weir.page", "--json")
         self.assertEqual(result.code, 0, result)
         _, rows = self.figures(result.out)
-        self.assertEqual({row["experiment"] for row in rows}, set(ON_BUFFERS))
+        self.assertEqual({row["experiment"] for row in rows}, {*ON_BUFFERS, "merge"})
         self.assertEqual({row["contender"] for row in rows}, {"mutex-list", "weir.page", "floor.arithmetic"})
         cases = {name: sorted({row["case"] for row in rows if row["experiment"] == name}) for name in ON_BUFFERS}
         self.assertEqual(cases, {"forward": ["mix"], "pairs": ["4k"], "bulk": ["64", "8"], "cross-cpu": ["1", "64"]})

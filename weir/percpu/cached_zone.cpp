@@ -149,8 +149,10 @@ void CachedZone::defer_search(Order order, bool found) noexcept {
 
 // After frames left engine or depot: when few are left there, what waits is merged.
 void CachedZone::watch_low() noexcept {
-  if (depot_.capacity() == 0 || below_low_.load(memory_order_relaxed) || free_pages() >= low_ ||
-      thread_is_marked() || below_low_.exchange(true, memory_order_relaxed)) [[likely]] {
+  // The engine alone first: the depot's count is in a line that other CPUs write.
+  if (zone_.free_pages() >= low_ || depot_.capacity() == 0 ||
+      below_low_.load(memory_order_relaxed) || free_pages() >= low_ || thread_is_marked() ||
+      below_low_.exchange(true, memory_order_relaxed)) [[likely]] {
     return;
   }
   zone_.counters().low_crossings.add_shared(1);

@@ -200,13 +200,19 @@ class BasicDepot {
       prefetch_body(seen.top());  // on its way while the stack's own lines are
       // Another thread may hold that body by now and write its entry; then the tag has changed and
       // what is read here is thrown away.
-      left = seen.popped({next_[seen.top().value].load(memory_order_relaxed)});
+      left = seen.popped(under(seen));
       // pairs: BasicDepot::try_push release
       if (stack.compare_exchange_weak(seen.word, left.word, memory_order_acquire)) [[likely]] {
         return seen.top();
       }
     }
     return kNoCluster;
+  }
+  // What lies under the top. Under a single one nothing does: in a flow from CPU to CPU stacks are mostly
+  // that shallow, and the entries lie in a line that all of them write.
+  [[nodiscard]] WEIR_HOT ClusterId under(StackHead seen) const noexcept {
+    return seen.depth() == 1 ? kNoCluster
+                             : ClusterId{next_[seen.top().value].load(memory_order_relaxed)};
   }
   WEIR_HOT void prefetch_body(ClusterId id) const noexcept {
     constexpr std::size_t kLine = kCacheLine / sizeof(PageIndex);
@@ -216,7 +222,9 @@ class BasicDepot {
   }
   // One try upon `seen`, which becomes what is there instead when it fails.
   WEIR_HOT bool try_push(AtomicT<std::uint64_t>& stack, StackHead& seen, ClusterId id) noexcept {
-    next_[id.value].store(seen.top().value, memory_order_relaxed);
+    if (seen.depth() != 0) {
+      next_[id.value].store(seen.top().value, memory_order_relaxed);
+    }
     return stack.compare_exchange_weak(seen.word, seen.pushed(id).word,
                                        memory_order_release,  // pairs: BasicDepot::pop acquire
                                        memory_order_relaxed);

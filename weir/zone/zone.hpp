@@ -114,7 +114,7 @@ class Zone {
   [[nodiscard]] ZoneCounters& counters() noexcept { return counters_; }
   [[nodiscard]] const ZoneCounters& counters() const noexcept { return counters_; }
 
-  // Recounts the engine; aborts on a broken invariant. Returns the free frames.
+  // Recounts the engine (without a lock: at rest); aborts on a broken invariant. Returns free frames.
   std::uint64_t audit() const noexcept { return lock_free() ? bitmap_->audit() : locked_.audit(); }
 
   void lock_for_fork() noexcept { locked_.lock_for_fork(); }
