@@ -525,6 +525,7 @@ TEST(Shortage, ARequestWaitsForFramesInAHandUnlessItMayNot) {
 // outside: engine and depot have nothing, and a request that looks there must know that it has to wait.
 TEST(Shortage, AClusterThatADrainerCarriesFromTheDepotIsNotOverlooked) {
   WEIR_NEEDS_LISTS;
+  WEIR_NEEDS_THE_ZONE_LOCK;
   const OnCpu cpu(0);
   TestZone zone(4096);
   std::vector<PageIndex> pages = take_all(*zone);
