@@ -171,7 +171,7 @@ TEST(Closing, AnOwnerMayEndAZoneAtAnyPointOfAFreeInShortage) {
               const OnCpu cpu(0);
               const std::uint32_t before = zone_registry::count();
               bool within = true;
-              for (std::uint64_t k = 1; within; k += test::kSanitized ? 61 : 11) {
+              for (std::uint64_t k = 1; within; k += test::kSanitized ? 127 : 11) {
                 auto zone = std::make_unique<TestZone>(256, 1);
                 CachedZone& cached = **zone;
                 zone->abandon();
