@@ -61,13 +61,16 @@ void MergeTrial::work(Worker& worker) {
     now = SteadyClock::now();
   } while (now - start < duration_);
   worker.work_ns = ns_between(start, now);
-  // The pages are others' by now, or nobody's; what is written there does no harm.
+  if (!take(worker)) {
+    return;
+  }
   const std::uint64_t times = worker.done / kPages;
   const auto touching = SteadyClock::now();
   for (std::uint64_t i = 0; i < times; ++i) {
     touch(worker);
   }
   worker.touch_ns = ns_between(touching, SteadyClock::now());
+  give(worker);
 }
 
 void MergeTrial::touch(const Worker& worker) noexcept {
@@ -84,7 +87,7 @@ void MergeTrial::note_used(Page* const* pages) noexcept {
   }
 }
 
-bool MergeTrial::take_and_give(Worker& worker) {
+bool MergeTrial::take(Worker& worker) {
   for (std::size_t i = 0; i < kPages; ++i) {
     Page* const page = pages_.alloc_page();
     if (page == nullptr) [[unlikely]] {
@@ -98,9 +101,20 @@ bool MergeTrial::take_and_give(Worker& worker) {
       note_used(&worker.pages[i + 1 - kLruBatch]);
     }
   }
+  return true;
+}
+
+void MergeTrial::give(const Worker& worker) noexcept {
   for (std::size_t at = 0; at < kPages; at += kGroup) {
     free_burst(std::span<Page* const>(worker.pages).subspan(at, std::min(kGroup, kPages - at)));
   }
+}
+
+bool MergeTrial::take_and_give(Worker& worker) {
+  if (!take(worker)) [[unlikely]] {
+    return false;
+  }
+  give(worker);
   return true;
 }
 

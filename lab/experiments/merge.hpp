@@ -86,6 +86,8 @@ class MergeTrial final : public Trial {
   // The threads of one side: its own, and further ones on the same CPU.
   void work_on(std::size_t side);
   void work(Worker& worker);
+  [[nodiscard]] bool take(Worker& worker);  // false, and nothing kept, when there were too few
+  static void give(const Worker& worker) noexcept;
   [[nodiscard]] bool take_and_give(Worker& worker);
   static void touch(const Worker& worker) noexcept;
   void note_used(Page* const* pages) noexcept;
