@@ -9,7 +9,7 @@ namespace weir::lab {
 
 std::span<const Experiment> experiments() {
   static const std::vector<Experiment> all = {forward_experiment(), pairs_experiment(),
-                                              bulk_experiment(), cross_cpu_experiment(),
+                                              bulk_experiment(),    cross_cpu_experiment(),
                                               engines_experiment(), merge_experiment()};
   return all;
 }

@@ -27,7 +27,8 @@ TEST(Experiments, HaveDifferentNamesAndTellWhatTheyAsk) {
     EXPECT_FALSE(experiment.meaning.empty()) << experiment.name;
     EXPECT_FALSE(experiment.cases.empty()) << experiment.name;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"forward", "pairs", "bulk", "cross-cpu", "engines", "merge"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"forward", "pairs", "bulk", "cross-cpu", "engines", "merge"}));
 }
 
 TEST(Experiments, AreFoundByName) {
