@@ -153,6 +153,11 @@ void add_engines(std::vector<Contender>& all) {
                  }});
 }
 
+void in_buddy(Options& options, Merge merge) {
+  options.engine = EngineChoice::buddy;
+  options.merge = merge;
+}
+
 void add_policies(std::vector<Contender>& all, const Options& weir_options) {
   const auto add = [&](const char* name, const char* about, auto choose) {
     Options options = weir_options;
@@ -161,11 +166,11 @@ void add_policies(std::vector<Contender>& all, const Options& weir_options) {
         weir_contender<PageBuffers>(name, about, std::make_shared<SharedAllocator>(options)));
   };
   add("weir.page+merge=immediate", "every frame that lists give up is merged under the lock",
-      [](Options& o) { o.merge = Merge::immediate; });
+      [](Options& o) { in_buddy(o, Merge::immediate); });
   add("weir.page+merge=skip", "such frames wait in the engine, unmerged, one by one",
-      [](Options& o) { o.merge = Merge::skip; });
+      [](Options& o) { in_buddy(o, Merge::skip); });
   add("weir.page+merge=clusters", "they wait in the engine as whole clusters",
-      [](Options& o) { o.merge = Merge::clusters; });
+      [](Options& o) { in_buddy(o, Merge::clusters); });
   add("weir.page+engine=bitmap", "the depot before the engine without a lock",
       [](Options& o) { o.engine = EngineChoice::bitmap; });
 }

@@ -66,6 +66,10 @@ void check(const Options& options, Bytes size) {
   if (options.limit.value != 0 && options.limit <= options.reserve) {
     raise({Errc::bad_option, "the limit must be larger than the reserve", 0});
   }
+  if (options.engine == EngineChoice::bitmap &&
+      (options.merge == Merge::skip || options.merge == Merge::clusters)) {
+    raise({Errc::bad_option, "merge=skip and merge=clusters are ways of the engine buddy", 0});
+  }
   if (const int error = callbacks::prepare(); error != 0) {
     raise({Errc::system, "pthread_atfork", error});
   }

@@ -750,6 +750,11 @@ TEST(PageAllocator, RefusesImpossibleOptionsWithOneClearLine) {
     expect_refusal(thrown_by_options({.capacity = 16_MiB, .reserve = PageCount{reserve}}),
                    "invalid: ", "reserve must be smaller than the capacity");
   }
+  for (const Merge merge : {Merge::skip, Merge::clusters}) {
+    expect_refusal(
+        thrown_by_options({.capacity = 16_MiB, .engine = EngineChoice::bitmap, .merge = merge}),
+        "invalid: ", "merge=skip and merge=clusters are ways of the engine buddy");
+  }
   EXPECT_EQ(zone_registry::count(), zones);
   EXPECT_EQ(test::file_count(), files);
 }
