@@ -82,7 +82,7 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
   }
   if (thread_is_marked()) {
     // In a signal handler that interrupted a marked section: what can be had without a lock.
-    return zone_.lock_free() ? zone_.take(order, rights.reserve) : kNoPage;
+    return zone_.lock_free() ? zone_.take(order, rights.reserve, rights.report) : kNoPage;
   }
   if (rights.no_wait) {
     // What others have on their lists or in hand is not looked for.

@@ -61,7 +61,9 @@ std::size_t CachedZone::alloc_bulk_slow(Page** out, std::size_t n, TakeRights ri
     }
     got += taken;
   }
-  watch_low();
+  if (got != 0) {  // a detached zone serves nobody and is left as it is
+    watch_low();
+  }
   return got;
 }
 

@@ -156,13 +156,13 @@ CachedZone::Closing CachedZone::close_if_home() noexcept {
 
 void CachedZone::close() noexcept {
   range_.store(0, memory_order_relaxed);
-  zone_.close();
   for (const Piece& piece : pieces_) {
     frame_table::release_range(piece.first, piece.extent.base, piece.extent.size);
     if (source_ != nullptr) {
       source_->give_back(piece.extent);
     }
   }
+  zone_.close();  // after its addresses are known to nobody
   pieces_.clear();
   delete std::exchange(source_, nullptr);
   lists_.close();

@@ -733,5 +733,17 @@ TEST(ZoneStates, CountTheDepotAsFreeAndListsAsUsed) {
   EXPECT_EQ(state.used, census.lists);
 }
 
+// A signal handler that interrupted a list is served by an engine without a lock, the reserve included.
+TEST(Emergency, APageOfTheReserveBearsItsMarkAlsoInAHandler) {
+  const OnCpu cpu(0);
+  PageAllocator pages{{.capacity = 4_MiB, .reserve = PageCount{8}, .engine = EngineChoice::bitmap}};
+  const std::vector<PageRef> taken = take_all(pages);
+  const ThreadMark mark;  // as such a handler has it
+  EXPECT_TRUE(pages.alloc().empty());
+  const PageRef page = pages.alloc(Order{0}, AllocFlags::emergency);
+  ASSERT_FALSE(page.empty());
+  EXPECT_TRUE(page.is_emergency());
+}
+
 }  // namespace
 }  // namespace weir
