@@ -88,11 +88,12 @@ TEST(Deferral, ALargeRequestFindsWhatLiesOnListsAfterThat) {
 TEST(LowWatermark, BelowItTheDepotIsMergedOnceAndAboveTheHighOneClustersWaitAgain) {
   WEIR_NEEDS_LISTS;
   const OnCpu cpu(0);
-  TestZone zone(16384, 2, {.depot = PageCount{1024}});
+  TestZone zone(65536, 2, {.depot = PageCount{1024}});
   const std::uint64_t low = zone->zone().watermarks().low.value;
   const std::uint64_t high = zone->zone().watermarks().high.value;
-  ASSERT_EQ(low, 320U);
-  std::vector<PageIndex> pages(16384);
+  ASSERT_EQ(low, 640U);
+  ASSERT_GE(high, low + 128);  // so that a cluster comes back between the two
+  std::vector<PageIndex> pages(65536);
   std::size_t out = 0;
   const auto take = [&] {
     ASSERT_EQ(zone->alloc_bulk(&pages[out], 64, {}), 64U);
@@ -186,6 +187,26 @@ TEST(DeferredSearch, ABlockThatWasNotFoundIsNotSearchedForAgainAtOnce) {
   // Searched for at 0, 1, 3, 7, 15 ... ms; frames of the loop that reach the engine allow some more.
   EXPECT_LT(static_cast<double>(kRequests) - static_cast<double>(after.deferred - before.deferred),
             kRequests / 4.0 + took.count());
+  free_all(*zone, pages);
+}
+
+TEST(DeferredSearch, EachFurtherFailurePutsTheNextOffForLonger) {
+  WEIR_NEEDS_LISTS;
+  const OnCpu cpu(0);
+  TestZone zone(4096);
+  const std::vector<PageIndex> pages = fragment(*zone, 1024);
+  const ZoneCounterValues before = counters(*zone);
+  const auto start = std::chrono::steady_clock::now();
+  std::chrono::duration<double, std::milli> took{0};
+  while (took.count() < 50) {
+    ASSERT_FALSE(is_page(zone->alloc(Order{3}, {})));
+    took = std::chrono::steady_clock::now() - start;
+  }
+  const ZoneCounterValues after = counters(*zone);
+  const auto searches =
+      static_cast<double>((after.refusals - before.refusals) - (after.deferred - before.deferred));
+  EXPECT_GE(searches, 2);
+  EXPECT_LT(searches, 8 + took.count() / 32);  // one a millisecond were 50
   free_all(*zone, pages);
 }
 
