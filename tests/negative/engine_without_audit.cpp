@@ -8,12 +8,18 @@ class Unchecked : private weir::LockedEngine {
  public:
   using LockedEngine::adopt;
   using LockedEngine::claim;
+  using LockedEngine::end_isolation;
   using LockedEngine::free_blocks;
   using LockedEngine::free_pages;
   using LockedEngine::give;
   using LockedEngine::give_many;
+  using LockedEngine::isolate;
+  using LockedEngine::pageblock;
+  using LockedEngine::split;
   using LockedEngine::take;
   using LockedEngine::take_claimed;
+  using LockedEngine::take_in;
+  using LockedEngine::take_isolated;
   using LockedEngine::take_many;
   using LockedEngine::unclaim;
 #ifdef WEIR_CONTROL

@@ -27,11 +27,11 @@
 
 namespace weir::test {
 
-// Which engine a test's zones have when it does not choose: WEIR_TEST_ENGINE=bitmap, or the default.
+// Which engine a test's zones have when it does not choose: WEIR_TEST_ENGINE=buddy, or the default.
 [[nodiscard]] inline EngineChoice engine_under_test() {
   const char* name = std::getenv("WEIR_TEST_ENGINE");
-  return name != nullptr && std::string_view(name) == choice_name(EngineChoice::bitmap)
-             ? EngineChoice::bitmap
+  return name != nullptr && std::string_view(name) == choice_name(EngineChoice::buddy)
+             ? EngineChoice::buddy
              : Options{}.engine;
 }
 
@@ -48,8 +48,9 @@ class TestZone {
       throw std::runtime_error(extent.error().what);
     }
     Options chosen = options;
-    if (options.engine == Options{}.engine &&
-        (options.merge == Merge::deferred || options.merge == Merge::immediate)) {
+    if (options.merge == Merge::skip || options.merge == Merge::clusters) {
+      chosen.engine = EngineChoice::buddy;  // nobody else has these ways
+    } else if (options.engine == Options{}.engine) {
       chosen.engine = engine_under_test();
     }
     Result<CachedZone*> zone = zone_registry::open(source.get(), {*extent}, chosen, lists, cpus);

@@ -29,7 +29,7 @@ struct Options {
   bool lists = true;
   PageCount high{0};
   FreeOrder0 free_order0 = FreeOrder0::list;
-  EngineChoice engine = EngineChoice::buddy;
+  EngineChoice engine = EngineChoice::bitmap;
   Merge merge = Merge::deferred;
   PageCount depot{0};
   PageCount cached{kMaxFrames};

@@ -19,12 +19,28 @@ void release_to_reserve(Page* page, Order order) noexcept {
   zone_of(index).free_to_engine(index, order);
 }
 
+// What heads no block that is out has no last reference.
+void verify_head(const Page* page) noexcept {
+  switch (const FrameState state = page->state.load(memory_order_relaxed)) {
+    case FrameState::kTaken:
+    case FrameState::kLive:
+      return;
+    case FrameState::kAbsent:
+      report_foreign_pointer(page, "release");
+    case FrameState::kInner:
+      report_tail_free(index_of(page), "release");
+    default:
+      report_double_free(index_of(page), state_name(state));
+  }
+}
+
 // The last reference is gone and the count stands at one again: the page goes where it belongs.
 void end_of_life(Page* page, std::uint32_t word) noexcept {
   if ((word & kPoolFlag) != 0) {
     g_pool_hook.load(memory_order_acquire)(page);  // pairs: set_pool_page_hook release
     return;
   }
+  verify_head(page);
   if ((word & kReserveFlag) != 0) {
     page->word.fetch_and(~kReserveFlag, memory_order_relaxed);
     release_to_reserve(page, order_of(page));
@@ -57,14 +73,10 @@ void verify_release(Page* page, Order order) noexcept {
       return;
     }
   }
-  switch (seen) {
-    case FrameState::kAbsent:
-      report_foreign_pointer(page, "release");
-    case FrameState::kInner:
-      report_tail_free(index_of(page), "release");
-    default:
-      report_double_free(index_of(page), state_name(seen));
+  if (seen == FrameState::kTaken) {
+    report_double_free(index_of(page), state_name(seen));
   }
+  verify_head(page);
 }
 
 void unref_slow(Page* page, std::uint32_t n) noexcept {

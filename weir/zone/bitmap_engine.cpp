@@ -2,6 +2,7 @@
 #include "weir/zone/bitmap_engine.hpp"
 
 #include "weir/zone/bitmap_engine_give.hpp"
+#include "weir/zone/bitmap_engine_isolate.hpp"
 #include "weir/zone/bitmap_engine_life.hpp"
 #include "weir/zone/bitmap_engine_take.hpp"
 

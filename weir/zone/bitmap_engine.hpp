@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // zone/bitmap_engine.hpp — finds and takes back frames without a lock: a bit a frame, a count a
-// pageblock, a count for all. Owns order and flag of descriptors of blocks above order 0 and touches no
-// other descriptor, nor any frame. Calls os/memory in adopt() and the destructor only. Never waits.
+// pageblock, a count for all. Owns order and flag of descriptors of blocks above order 0 and, up to half a
+// pageblock, the state of those inside; touches no other descriptor, nor any frame. Calls os/memory in adopt() and the destructor only. Never waits.
 //
 //   counts of the zone    free | claimed                                   one word
-//   entry of a pageblock  free frames, whole, reserved                     16 bits, a pair is one word
+//   entry of a pageblock  free frames, whole, reserved, isolated, movable  16 bits, a pair is one word
 //   bits of a pageblock   512, set = free                                  one cache line
 //   index of a range      pageblocks by how full they are                  hints
 //   slot of a CPU         the pageblock it has reserved, the word it took from last
@@ -17,10 +17,14 @@
 // are whole words; orders 9 and 10 change the entries alone and leave the bits set.
 //
 // Single frames come out of the pageblock that the CPU has reserved, then out of the fullest one: so the
-// emptier ones have time to become wholly free, and those are used last.
+// emptier ones have time to become wholly free, and those are used last. Who can move and who cannot are
+// served from pageblocks of their own as long as there are such.
+//
+// A pageblock that is isolated keeps what is free there, and what comes back: nobody is served from it,
+// and its frames are not counted as free until the isolation ends.
 //
 // E1: at rest, a pageblock's count is the number of its bits; a whole one has count 0 and every bit
-// E2: at rest, the counts of all pageblocks add up to free + claimed
+// E2: at rest, the counts of all pageblocks that are not isolated add up to free + claimed
 // E3: at rest, a pageblock that is in a bucket has a hint in that bucket's part of the index
 // E4: at rest, a reserved pageblock is named by a slot
 // E5: bits beyond the ends of a range are never set
@@ -37,12 +41,14 @@
 #include "weir/os/memory.hpp"
 #include "weir/zone/block_index.hpp"
 #include "weir/zone/frame.hpp"
+#include "weir/zone/mobility.hpp"
 #include "weir/zone/pageblock_state.hpp"
+#include "weir/zone/pageblock_view.hpp"
 
 namespace weir {
 
 // AtomicT is Atomic everywhere but in a test that runs this code step by step. The bodies stand in
-// bitmap_engine_{steps,take,give,life}.hpp and are compiled once, in bitmap_engine.cpp.
+// bitmap_engine_{steps,take,give,isolate,life}.hpp and are compiled once, in bitmap_engine.cpp.
 template <template <class> class AtomicT>
 class BasicBitmapEngine {
  public:
@@ -54,7 +60,8 @@ class BasicBitmapEngine {
   BasicBitmapEngine& operator=(const BasicBitmapEngine&) = delete;
 
   // Not thread-safe, before use; several calls make several ranges. Makes frames free whose descriptors
-  // the frame table has initialised; from here on they say kTaken, order 0, sole owner, free or not. No
+  // the frame table has initialised; from here on they say kTaken, order 0, sole owner, free or not, but
+  // for those of a block above order 0 that is out: its head has the order, the others say kInner. No
   // two ranges share a block of the largest order. Undone whole on failure.
   Error adopt(PageIndex first, PageCount frames, Memory& memory = system_memory()) noexcept;
   // Forgets all ranges and gives their memory back. At rest; free_pages() may still be asked.
@@ -70,20 +77,35 @@ class BasicBitmapEngine {
   void take_claimed(PageIndex* out, std::uint32_t n, std::uint32_t cpu) noexcept;
 
   // A block, or kNoPage: fewer than its frames + leave are free, or there is no such block.
-  [[nodiscard]] PageIndex take(Order order, std::uint64_t leave, std::uint32_t cpu) noexcept;
+  [[nodiscard]] PageIndex take(Order order, std::uint64_t leave, std::uint32_t cpu,
+                               Mobility mobility = Mobility::pinned) noexcept;
   // n blocks or as many as were found; 0 when fewer than n << order + leave frames are free.
   std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n, std::uint64_t leave,
                           std::uint32_t cpu) noexcept;
 
-  // Reports, before anything is changed, a frame that is free, a tail, or a wrong order. The inside of a
-  // taken block of order 1 to 8 given as a single frame is not seen: no descriptor is asked.
+  // Reports, before anything is changed, a frame that is free, a tail, or a wrong order.
   void give(PageIndex page, Order order) noexcept;
   // n << order <= 64 frames, in any order. Those of one stretch of eight pageblocks, and neighbours in the
   // array, make one change a word and one a pageblock; all together one of the zone. A page that is among
-  // them twice is reported as well, but others may be given by then.
+  // them twice is reported as well, but others may be given by then. Single frames inside a taken block
+  // of order 1 to 8 are not seen: no descriptor is asked.
   void give_many(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
 
-  // Free and not claimed; exact at rest.
+  // Of a pageblock, which is named by any frame of it; one thread at a time is about one pageblock.
+  // Withholds what is free there and what will come back. False, and nothing done, when it is isolated
+  // already or out as a whole, or when fewer than `leave` frames would stay for others.
+  [[nodiscard]] bool isolate(PageIndex page, std::uint64_t leave) noexcept;
+  void end_isolation(PageIndex page) noexcept;
+  // The whole of an isolated pageblock as a block of order 9; false while some of it is out.
+  [[nodiscard]] bool take_isolated(PageIndex page) noexcept;
+  // A block of order 0 to 8 out of this pageblock, or kNoPage.
+  [[nodiscard]] PageIndex take_in(PageIndex page, Order order, std::uint64_t leave,
+                                  Mobility mobility) noexcept;
+  // Makes two blocks of order - 1 of one that the caller has; order > 0.
+  void split(PageIndex page, Order order) noexcept;
+  [[nodiscard]] PageblockView pageblock(PageIndex page) const noexcept;
+
+  // Free, not claimed and not withheld; exact at rest.
   [[nodiscard]] std::uint64_t free_pages() const noexcept;
   [[nodiscard]] std::uint64_t claimed_pages() const noexcept;
   // Free blocks as a buddy allocator would hold the same free frames; looks at every pageblock.
@@ -93,9 +115,10 @@ class BasicBitmapEngine {
   [[nodiscard]] std::uint32_t free_in_pageblock(PageIndex page) const noexcept;
 
   // At rest. Recounts everything, aborts through WEIR_CHECK on a broken invariant. Returns the frames
-  // that are here, claimed ones included.
+  // that are here, claimed and withheld ones included.
   std::uint64_t audit() const noexcept;
-  // In a forked child with one thread: counts, hints and slots anew from bits and flags, claims forgotten.
+  // In a forked child with one thread: counts, hints and slots anew from bits and flags, claims and
+  // isolations forgotten.
   // What was on its way between two of them belongs to nobody.
   void recover_in_child() noexcept;
 
@@ -194,7 +217,9 @@ class BasicBitmapEngine {
     slot = (slot & 0b000'111) << 3 | slot >> 3;
     return (slot & 0b001'001) << 2 | (slot & 0b010'010) | (slot & 0b100'100) >> 2;
   }
-  [[nodiscard]] Slot& slot_of(std::uint32_t cpu) noexcept { return slots_[cpu % kCpuSlots]; }
+  [[nodiscard]] Slot& slot_of(std::uint32_t cpu, Mobility mobility) noexcept {
+    return slots_[static_cast<unsigned>(mobility) * kCpuSlots + cpu % kCpuSlots];
+  }
 
   // bitmap_engine_steps.hpp
   [[nodiscard]] WEIR_HOT bool take_counts(std::uint64_t n, std::uint64_t leave) noexcept;
@@ -203,31 +228,41 @@ class BasicBitmapEngine {
   // the change is refused.
   template <class Change>
   WEIR_HOT MaybeEntry update(Block block, Change change) noexcept;
-  WEIR_HOT void add_count(Block block, std::uint32_t n) noexcept;
+  // Returns how many of the n anybody may take now: all, or none where they are withheld.
+  [[nodiscard]] WEIR_HOT std::uint32_t add_count(Block block, std::uint32_t n) noexcept;
   WEIR_COLD void move_hint(Block block, BlockEntry before, BlockEntry after) noexcept;
   void forget(Block block, unsigned bucket) noexcept;
   WEIR_HOT void set_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
   WEIR_HOT static void mark_taken(PageIndex page, Order order) noexcept;
-  WEIR_HOT static void mark_given(PageIndex page) noexcept;
+  WEIR_HOT static void mark_given(PageIndex page, Order order) noexcept;
+  WEIR_HOT static void mark_inside(Page* head, Order order, FrameState state) noexcept;
 
   // bitmap_engine_take.hpp
   [[nodiscard]] WEIR_HOT PageIndex take_pageblock(std::uint64_t leave, std::uint32_t cpu) noexcept;
-  WEIR_HOT void take_frames(PageIndex* out, std::uint32_t n, std::uint32_t cpu) noexcept;
+  WEIR_HOT void take_frames(PageIndex* out, std::uint32_t n, std::uint32_t cpu,
+                            Mobility mobility) noexcept;
   std::uint32_t take_blocks(Order order, PageIndex* out, std::uint32_t n, std::uint64_t leave,
-                            std::uint32_t cpu) noexcept;
+                            std::uint32_t cpu, Mobility mobility) noexcept;
   [[nodiscard]] WEIR_HOT Block own_block(const Slot& slot) const noexcept;
-  [[nodiscard]] Block find(Order order, std::uint32_t cpu) noexcept;
+  [[nodiscard]] Block find(Order order, std::uint32_t cpu, Mobility mobility) noexcept;
   [[nodiscard]] WEIR_HOT Block find_whole(Order order, std::uint32_t cpu) noexcept;
-  [[nodiscard]] Block find_part(Order order, std::uint32_t cpu) noexcept;
+  [[nodiscard]] Block find_part(Order order, std::uint32_t cpu, Mobility mobility) noexcept;
+  [[nodiscard]] Block find_fallback(Order order, std::uint32_t cpu, Mobility other) noexcept;
   [[nodiscard]] Block find_hinted(Order order, unsigned bucket, std::uint32_t cpu) noexcept;
   [[nodiscard]] Block scan(Order order) const noexcept;
   [[nodiscard]] static bool suits(Block block, Order order) noexcept;
   [[nodiscard]] static std::uint32_t runs_in(Block block, Order order, std::uint32_t most) noexcept;
   std::uint32_t try_take(Block block, Order order, PageIndex* out, std::uint32_t n,
-                         std::uint32_t cpu) noexcept;
-  std::uint32_t take_singles(Block block, PageIndex* out, std::uint32_t n, Slot& slot) noexcept;
-  std::uint32_t take_runs(Block block, Order order, PageIndex* out, std::uint32_t n) noexcept;
-  [[nodiscard]] PageIndex take_words(Block block, Order order) noexcept;
+                         Mobility mobility, std::uint32_t& lost) noexcept;
+  std::uint32_t take_singles(Block block, PageIndex* out, std::uint32_t n, Slot& slot,
+                             Mobility mobility) noexcept;
+  std::uint32_t take_runs(Block block, Order order, PageIndex* out, std::uint32_t n,
+                          Mobility mobility, std::uint32_t& lost) noexcept;
+  [[nodiscard]] PageIndex take_words(Block block, Order order, Mobility mobility,
+                                     std::uint32_t& lost) noexcept;
+  // Frames that a taker has claimed of the zone and counted out of this pageblock, and not found here.
+  // Returns how many of the claim are gone.
+  [[nodiscard]] std::uint32_t put_back(Block block, std::uint32_t n) noexcept;
   [[nodiscard]] WEIR_HOT bool take_whole(Block block, Order order) noexcept;
   void keep(Slot& slot, Block block) noexcept;
 
@@ -238,12 +273,19 @@ class BasicBitmapEngine {
   WEIR_HOT static void check_order(Block block, PageIndex page, Order order) noexcept;
   WEIR_HOT static void check_bits(Block block, std::uint32_t word, std::uint64_t bits) noexcept;
   WEIR_HOT void give_whole(Block block, PageIndex page, Order order) noexcept;
-  void give_words(Place place, PageIndex page, Order order) noexcept;
-  void give_scattered(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
+  // Those that return a number: how many of the frames anybody may take now.
+  [[nodiscard]] std::uint32_t give_words(Place place, PageIndex page, Order order) noexcept;
+  [[nodiscard]] std::uint32_t give_scattered(Order order, const PageIndex* pages,
+                                             std::uint32_t n) noexcept;
   void check_each(Order order, const PageIndex* pages, std::uint32_t n) const noexcept;
   static void report_twice(const PageIndex* pages, std::uint32_t n) noexcept;
-  void give_near(Range* range, Order order, const PageIndex* pages, std::uint32_t n) noexcept;
-  void give_apart(Range* range, Order order, const PageIndex* pages, std::uint32_t n) noexcept;
+  [[nodiscard]] std::uint32_t give_near(Range* range, Order order, const PageIndex* pages,
+                                        std::uint32_t n) noexcept;
+  [[nodiscard]] std::uint32_t give_apart(Range* range, Order order, const PageIndex* pages,
+                                         std::uint32_t n) noexcept;
+
+  // bitmap_engine_isolate.hpp
+  [[nodiscard]] Block block_of(PageIndex page) const noexcept;
 
   // bitmap_engine_life.hpp
   void fill(Range& range) noexcept;
@@ -261,7 +303,7 @@ class BasicBitmapEngine {
 
   Range* ranges_ = nullptr;  // constant after adopt()
   Counts counts_;
-  Slot slots_[kCpuSlots];
+  Slot slots_[kMobilities * kCpuSlots];
 };
 
 using BitmapEngine = BasicBitmapEngine<Atomic>;

@@ -25,7 +25,11 @@ auto BasicBitmapEngine<AtomicT>::range_or_report(PageIndex page) const noexcept 
 
 template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::check_order(Block block, PageIndex page, Order order) noexcept {
-  if (page_at(page)->order.load(memory_order_relaxed) != order.value) [[unlikely]] {
+  const Page* const head = page_at(page);
+  if (head->state.load(memory_order_relaxed) == FrameState::kInner) [[unlikely]] {
+    report_tail_free(page, "give to zone");
+  }
+  if (head->order.load(memory_order_relaxed) != order.value) [[unlikely]] {
     report_order(block, page, order);
   }
 }
@@ -79,36 +83,33 @@ void BasicBitmapEngine<AtomicT>::give(PageIndex page, Order order) noexcept {
     return;
   }
   if (order.value > kWordOrder) {
-    give_words(place, page, order);
+    give_counts(give_words(place, page, order));
     return;
   }
   const std::uint64_t bits = run_bits(1, order.value) << place.bit;
-  if (order.value > 0) {
-    check_order(place.block, page, order);
-  }
+  check_order(place.block, page, order);
   check_bits(place.block, place.word, bits);
   if (order.value > 0) {
-    mark_given(page);
+    mark_given(page, order);
   }
   set_bits(place.block, place.word, bits);
-  add_count(place.block, frames_in(order));
-  give_counts(frames_in(order));
+  give_counts(add_count(place.block, frames_in(order)));
 }
 
 // Orders 7 and 8.
 template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::give_words(Place place, PageIndex page, Order order) noexcept {
+std::uint32_t BasicBitmapEngine<AtomicT>::give_words(Place place, PageIndex page,
+                                                     Order order) noexcept {
   const std::uint32_t end = place.word + frames_in(order) / kBitWordFrames;
   check_order(place.block, page, order);
   for (std::uint32_t word = place.word; word < end; ++word) {
     check_bits(place.block, word, kAllBits);
   }
-  mark_given(page);
+  mark_given(page, order);
   for (std::uint32_t word = place.word; word < end; ++word) {
     set_bits(place.block, word, kAllBits);
   }
-  add_count(place.block, frames_in(order));
-  give_counts(frames_in(order));
+  return add_count(place.block, frames_in(order));
 }
 
 // Orders 9 and 10. Nobody but its owner changes the entry of a whole pageblock, so that an addition does.
@@ -129,7 +130,7 @@ void BasicBitmapEngine<AtomicT>::give_whole(Block block, PageIndex page, Order o
   if (!is_whole(EntryPair{pair.load(memory_order_relaxed)})) [[unlikely]] {
     report_double_free(page, state_name(FrameState::kFree));
   }
-  mark_given(page);
+  mark_given(page, order);
   // pairs: take_whole(); sequentially consistent for forget()
   if (!is_whole(EntryPair{pair.fetch_sub(less, memory_order_seq_cst)})) [[unlikely]] {
     pair.fetch_add(less, memory_order_relaxed);  // somebody gave it at the same moment
@@ -160,17 +161,16 @@ void BasicBitmapEngine<AtomicT>::give_many(Order order, const PageIndex* pages,
     const std::uint64_t bits = (kAllBits >> (kBitWordFrames - n)) << in_word;
     check_bits(place.block, place.word, bits);
     set_bits(place.block, place.word, bits);
-    add_count(place.block, n);
+    give_counts(add_count(place.block, n));
   } else {
-    give_scattered(order, pages, n);
+    give_counts(give_scattered(order, pages, n));
   }
-  give_counts(std::uint64_t{n} << order.value);
 }
 
 // What the pages have in common decides how. The loops over 64 pages have no branch that depends on one.
 template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::give_scattered(Order order, const PageIndex* pages,
-                                                std::uint32_t n) noexcept {
+std::uint32_t BasicBitmapEngine<AtomicT>::give_scattered(Order order, const PageIndex* pages,
+                                                         std::uint32_t n) noexcept {
   Range* const range = range_or_report(pages[0]);
   const Range view = *range;  // no write through a bit can change it
   std::uint32_t spread = 0;
@@ -206,16 +206,16 @@ void BasicBitmapEngine<AtomicT>::give_scattered(Order order, const PageIndex* pa
     check_each(order, pages, n);
   }
   if (elsewhere != 0) [[unlikely]] {
+    std::uint32_t count = 0;
     for (std::uint32_t i = 0; i < n; ++i) {
       const Place place = place_in(range_of(pages[i]), pages[i]);
       set_bits(place.block, place.word, run << place.bit);
-      add_count(place.block, frames_in(order));
+      count += add_count(place.block, frames_in(order));
     }
-  } else if (spread < kStretchFrames) {
-    give_near(range, order, pages, n);
-  } else {
-    give_apart(range, order, pages, n);
+    return count;
   }
+  return spread < kStretchFrames ? give_near(range, order, pages, n)
+                                 : give_apart(range, order, pages, n);
 }
 
 // Reports what is wrong, or makes the descriptors those of free frames.
@@ -230,7 +230,7 @@ void BasicBitmapEngine<AtomicT>::check_each(Order order, const PageIndex* pages,
     check_bits(place.block, place.word, run_bits(1, order.value) << place.bit);
   }
   for (std::uint32_t i = 0; order.value > 0 && i < n; ++i) {
-    mark_given(pages[i]);
+    mark_given(pages[i], order);
   }
 }
 
@@ -248,8 +248,9 @@ void BasicBitmapEngine<AtomicT>::report_twice(const PageIndex* pages, std::uint3
 
 // All in one aligned stretch of eight pageblocks: a table of its words, one change for each that is there.
 template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::give_near(Range* range, Order order, const PageIndex* pages,
-                                           std::uint32_t n) noexcept {
+std::uint32_t BasicBitmapEngine<AtomicT>::give_near(Range* range, Order order,
+                                                    const PageIndex* pages,
+                                                    std::uint32_t n) noexcept {
   std::uint64_t bits[kStretchFrames / kBitWordFrames] = {};
   const std::uint64_t run = run_bits(1, order.value);
   std::uint64_t words = 0;  // those with bits
@@ -265,6 +266,7 @@ void BasicBitmapEngine<AtomicT>::give_near(Range* range, Order order, const Page
     report_twice(pages, n);
   }
   const PageIndex first{align_down(pages[0].value, kStretchFrames)};
+  std::uint32_t counted = 0;
   while (words != 0) {
     const auto begin = static_cast<std::uint32_t>(std::countr_zero(words)) / kBitWords;
     const Block block = block_in(range, advance(first, begin * kPageblockFrames));
@@ -275,17 +277,19 @@ void BasicBitmapEngine<AtomicT>::give_near(Range* range, Order order, const Page
         count += static_cast<std::uint32_t>(std::popcount(some));
       }
     }
-    add_count(block, count);
+    counted += add_count(block, count);
     words &= ~(std::uint64_t{0xff} << (begin * kBitWords));
   }
+  return counted;
 }
 
 // From all over: what follows one another in the array is put together where it lies together. To look
 // further for neighbours would cost more than the changes it saves. A page that is here twice is found when
 // it comes for the second time.
 template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::give_apart(Range* range, Order order, const PageIndex* pages,
-                                            std::uint32_t n) noexcept {
+std::uint32_t BasicBitmapEngine<AtomicT>::give_apart(Range* range, Order order,
+                                                     const PageIndex* pages,
+                                                     std::uint32_t n) noexcept {
   const std::uint64_t run = run_bits(1, order.value);
   for (std::uint32_t i = 0; i < n;) {
     const Place place = place_in(range, pages[i]);
@@ -300,13 +304,15 @@ void BasicBitmapEngine<AtomicT>::give_apart(Range* range, Order order, const Pag
     }
     set_bits(place.block, place.word, bits);
   }
+  std::uint32_t counted = 0;
   for (std::uint32_t i = 0; i < n;) {
     const std::uint32_t begin = i;
     const std::uint32_t block = pages[i].value / kPageblockFrames;
     while (++i < n && pages[i].value / kPageblockFrames == block) {
     }
-    add_count(block_in(range, pages[begin]), (i - begin) << order.value);
+    counted += add_count(block_in(range, pages[begin]), (i - begin) << order.value);
   }
+  return counted;
 }
 
 }  // namespace weir

@@ -97,7 +97,7 @@ void BasicBitmapEngine<AtomicT>::fill(Range& range) noexcept {
       count += static_cast<std::uint32_t>(std::popcount(bits));
     }
     if (count != 0) {
-      add_count(block, count);
+      static_cast<void>(add_count(block, count));
     }
   }
   for (std::uint32_t i = 0; i < range.frames; ++i) {
@@ -136,12 +136,13 @@ std::uint64_t BasicBitmapEngine<AtomicT>::free_blocks(Order order) const noexcep
   std::uint64_t blocks = 0;
   for_each_block([&](Block block) {
     const BlockEntry entry = block.entry();
+    const bool all = entry.available() == kPageblockFrames;
     if (order >= kPageblockOrder) {
       const BlockEntry neighbour = Block{block.range, block.number ^ 1}.entry();
-      const bool paired = entry.all_free() && neighbour.all_free();
-      blocks += order == kMaxOrder ? (paired && block.half() == 0 ? 1 : 0)
-                                   : (entry.all_free() && !paired ? 1 : 0);
-    } else if (!entry.whole() && !entry.all_free()) {
+      const bool paired = all && neighbour.available() == kPageblockFrames;
+      blocks +=
+          order == kMaxOrder ? (paired && block.half() == 0 ? 1 : 0) : (all && !paired ? 1 : 0);
+    } else if (!entry.whole() && !entry.isolated() && !all) {
       std::uint64_t words[kBitWords];
       read_bits(block, words);
       blocks += maximal_blocks(words, order.value);
@@ -182,6 +183,7 @@ std::uint32_t BasicBitmapEngine<AtomicT>::free_in_pageblock(PageIndex page) cons
 template <template <class> class AtomicT>
 std::uint64_t BasicBitmapEngine<AtomicT>::audit() const noexcept {
   std::uint64_t frames = 0;
+  std::uint64_t available = 0;
   for_each_block([&](Block block) {
     const BlockEntry entry = block.entry();
     std::uint64_t words[kBitWords];
@@ -201,11 +203,12 @@ std::uint64_t BasicBitmapEngine<AtomicT>::audit() const noexcept {
       WEIR_CHECK((words[word] & ~bits_of(block, word)) == 0, "BitmapEngine E5");
     }
     frames += entry.count();
+    available += entry.available();
   });
   for (const Range* range = ranges_; range != nullptr; range = range->next) {
     WEIR_CHECK(range->index.consistent(), "BlockIndex X1");
   }
-  WEIR_CHECK(frames == free_pages() + claimed_pages(), "BitmapEngine E2");
+  WEIR_CHECK(available == free_pages() + claimed_pages(), "BitmapEngine E2");
   return frames;
 }
 
@@ -223,8 +226,10 @@ void BasicBitmapEngine<AtomicT>::recover_in_child() noexcept {
   for_each_block([&](Block block) {
     std::uint64_t words[kBitWords];
     const std::uint32_t bits = read_bits(block, words);
-    const BlockEntry entry =
-        block.entry().whole() ? BlockEntry::of(0, BlockEntry::kWhole) : BlockEntry::of(bits);
+    const unsigned word = block.entry().word;
+    const BlockEntry entry = (word & BlockEntry::kWhole) != 0
+                                 ? BlockEntry::of(0, BlockEntry::kWhole)
+                                 : BlockEntry::of(bits, word & BlockEntry::kMovable);
     const EntryPair pair{block.pair().load(memory_order_relaxed)};
     block.pair().store(pair.with(block.half(), entry).word, memory_order_relaxed);
     if (entry.bucket() != kNoBucket) {

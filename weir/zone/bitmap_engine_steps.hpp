@@ -111,7 +111,7 @@ void BasicBitmapEngine<AtomicT>::forget(Block block, unsigned bucket) noexcept {
 }
 
 template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::add_count(Block block, std::uint32_t n) noexcept {
+std::uint32_t BasicBitmapEngine<AtomicT>::add_count(Block block, std::uint32_t n) noexcept {
   // An addition needs no loop: bits that were taken may always be counted again.
   // pairs: update(); sequentially consistent for forget()
   const EntryPair seen{
@@ -122,6 +122,7 @@ void BasicBitmapEngine<AtomicT>::add_count(Block block, std::uint32_t n) noexcep
   if (before.may_move(*after)) [[unlikely]] {
     move_hint(block, before, *after);
   }
+  return before.isolated() ? 0 : n;
 }
 
 // ---- bits and descriptors ------------------------------------------------------------------------
@@ -140,19 +141,32 @@ void BasicBitmapEngine<AtomicT>::set_bits(Block block, std::uint32_t word,
   }
 }
 
-// The flag is added, never the word stored: somebody may be looking at the count.
+// The flag is added, never the word stored: somebody may be looking at the count. The inside of a block
+// says so as long as the block is out, up to half a pageblock: there a drop of a tail is seen at once. That
+// of a larger one is seen when it comes here, by the flag of its pageblock.
 template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::mark_taken(PageIndex page, Order order) noexcept {
   Page* const head = page_at(page);
   head->order.store(static_cast<std::uint8_t>(order.value), memory_order_relaxed);
   head->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
+  mark_inside(head, order, FrameState::kInner);
 }
 
 template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::mark_given(PageIndex page) noexcept {
+void BasicBitmapEngine<AtomicT>::mark_given(PageIndex page, Order order) noexcept {
   Page* const head = page_at(page);
   head->order.store(0, memory_order_relaxed);
   head->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
+  mark_inside(head, order, FrameState::kTaken);
+}
+
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::mark_inside(Page* head, Order order, FrameState state) noexcept {
+  if (order < kPageblockOrder) {
+    for (std::uint32_t i = 1; i < frames_in(order); ++i) {
+      head[i].state.store(state, memory_order_relaxed);
+    }
+  }
 }
 
 }  // namespace weir

@@ -82,16 +82,16 @@ auto BasicBitmapEngine<AtomicT>::own_block(const Slot& slot) const noexcept -> B
 // The frames are claimed: all n are found. Each time a look round finds none, others have taken some or put
 // some elsewhere.
 template <template <class> class AtomicT>
-void BasicBitmapEngine<AtomicT>::take_frames(PageIndex* out, std::uint32_t n,
-                                             std::uint32_t cpu) noexcept {
-  Slot& slot = slot_of(cpu);
+void BasicBitmapEngine<AtomicT>::take_frames(PageIndex* out, std::uint32_t n, std::uint32_t cpu,
+                                             Mobility mobility) noexcept {
+  Slot& slot = slot_of(cpu, mobility);
   while (n != 0) {
     Block found = own_block(slot);
     if (!found) [[unlikely]] {
-      found = find_part(Order{0}, cpu);
+      found = find_part(Order{0}, cpu, mobility);
     }
     if (found) [[likely]] {
-      const std::uint32_t got = take_singles(found, out, n, slot);
+      const std::uint32_t got = take_singles(found, out, n, slot, mobility);
       out += got;
       n -= got;
     }
@@ -101,13 +101,13 @@ void BasicBitmapEngine<AtomicT>::take_frames(PageIndex* out, std::uint32_t n,
 template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::take_claimed(PageIndex* out, std::uint32_t n,
                                               std::uint32_t cpu) noexcept {
-  take_frames(out, n, cpu);
+  take_frames(out, n, cpu, Mobility::pinned);
   counts_.word.fetch_sub(n * ZoneCounts::kOneClaimed, memory_order_relaxed);
 }
 
 template <template <class> class AtomicT>
-PageIndex BasicBitmapEngine<AtomicT>::take(Order order, std::uint64_t leave,
-                                           std::uint32_t cpu) noexcept {
+PageIndex BasicBitmapEngine<AtomicT>::take(Order order, std::uint64_t leave, std::uint32_t cpu,
+                                           Mobility mobility) noexcept {
   if (order == kPageblockOrder) {
     return take_pageblock(leave, cpu);
   }
@@ -116,10 +116,10 @@ PageIndex BasicBitmapEngine<AtomicT>::take(Order order, std::uint64_t leave,
     if (!take_counts(1, leave)) {
       return kNoPage;
     }
-    take_frames(&page, 1, cpu);
+    take_frames(&page, 1, cpu, mobility);
     return page;
   }
-  return take_blocks(order, &page, 1, leave, cpu) == 1 ? page : kNoPage;
+  return take_blocks(order, &page, 1, leave, cpu, mobility) == 1 ? page : kNoPage;
 }
 
 template <template <class> class AtomicT>
@@ -127,12 +127,12 @@ std::uint32_t BasicBitmapEngine<AtomicT>::take_many(Order order, PageIndex* out,
                                                     std::uint64_t leave,
                                                     std::uint32_t cpu) noexcept {
   if (order.value > 0) {
-    return take_blocks(order, out, n, leave, cpu);
+    return take_blocks(order, out, n, leave, cpu, Mobility::pinned);
   }
   if (!take_counts(n, leave)) {
     return 0;
   }
-  take_frames(out, n, cpu);
+  take_frames(out, n, cpu, Mobility::pinned);
   return n;
 }
 
@@ -140,19 +140,28 @@ std::uint32_t BasicBitmapEngine<AtomicT>::take_many(Order order, PageIndex* out,
 // without frames meanwhile.
 template <template <class> class AtomicT>
 std::uint32_t BasicBitmapEngine<AtomicT>::take_blocks(Order order, PageIndex* out, std::uint32_t n,
-                                                      std::uint64_t leave,
-                                                      std::uint32_t cpu) noexcept {
-  Block found = n != 0 ? find(order, cpu) : Block{};
+                                                      std::uint64_t leave, std::uint32_t cpu,
+                                                      Mobility mobility) noexcept {
+  Block found = n != 0 ? find(order, cpu, mobility) : Block{};
   if (!found || !take_counts(std::uint64_t{n} << order.value, leave)) {
     return 0;
   }
   std::uint32_t got = 0;
   while (found) {
-    got += try_take(found, order, out + got, n - got, cpu);
-    if (got == n) {
-      return n;
+    std::uint32_t lost = 0;
+    const std::uint32_t more = try_take(found, order, out + got, n - got, mobility, lost);
+    n -= lost;
+    if (more != 0 && order < kPageblockOrder) {
+      AtomicT<std::uint32_t>& last = slot_of(cpu, mobility).runs;
+      if (last.load(memory_order_relaxed) != name_of(found)) {
+        last.store(name_of(found), memory_order_relaxed);
+      }
     }
-    found = find(order, cpu);
+    got += more;
+    if (got == n) {
+      return got;
+    }
+    found = find(order, cpu, mobility);
   }
   give_counts(std::uint64_t{n - got} << order.value);
   return got;
@@ -180,14 +189,17 @@ PageIndex BasicBitmapEngine<AtomicT>::take_pageblock(std::uint64_t leave,
 // ---- finding -------------------------------------------------------------------------------------
 
 template <template <class> class AtomicT>
-auto BasicBitmapEngine<AtomicT>::find(Order order, std::uint32_t cpu) noexcept -> Block {
-  return order < kPageblockOrder ? find_part(order, cpu) : find_whole(order, cpu);
+auto BasicBitmapEngine<AtomicT>::find(Order order, std::uint32_t cpu, Mobility mobility) noexcept
+    -> Block {
+  return order < kPageblockOrder ? find_part(order, cpu, mobility) : find_whole(order, cpu);
 }
 
-// Of orders 0 to 8: out of the pageblock that served last, then out of the fullest.
+// Of orders 0 to 8: out of the pageblock that served last, then out of the fullest of this mobility, then
+// out of a wholly free one.
 template <template <class> class AtomicT>
-auto BasicBitmapEngine<AtomicT>::find_part(Order order, std::uint32_t cpu) noexcept -> Block {
-  const Slot& slot = slot_of(cpu);
+auto BasicBitmapEngine<AtomicT>::find_part(Order order, std::uint32_t cpu,
+                                           Mobility mobility) noexcept -> Block {
+  const Slot& slot = slot_of(cpu, mobility);
   if (order.value > 0) {
     const Block last = block_named(slot.runs.load(memory_order_relaxed));
     if (last && suits(last, order)) {
@@ -197,7 +209,34 @@ auto BasicBitmapEngine<AtomicT>::find_part(Order order, std::uint32_t cpu) noexc
   if (const Block own = own_block(slot); own && suits(own, order)) {
     return own;
   }
-  for (unsigned bucket = BlockEntry::of(frames_in(order)).bucket(); bucket < kBuckets; ++bucket) {
+  const unsigned end = BlockEntry::bucket_of(kPageblockFrames, mobility) + 1;
+  for (unsigned bucket = BlockEntry::bucket_of(frames_in(order), mobility); bucket < end;
+       ++bucket) {
+    if (const Block block = find_hinted(order, bucket, cpu)) {
+      return block;
+    }
+  }
+  if (const Block block = find_hinted(order, kFreeBucket, cpu)) {
+    return block;
+  }
+  return find_fallback(order, cpu,
+                       mobility == Mobility::pinned ? Mobility::movable : Mobility::pinned);
+}
+
+// Among pageblocks of the other mobility: the emptiest first, down to those half free, which then change
+// over; then the fullest, so that few are mixed. As Linux falls back: by the largest block that it can make
+// its own, then by the smallest that it must steal (mm/page_alloc.c, __rmqueue_claim, __rmqueue_steal).
+template <template <class> class AtomicT>
+auto BasicBitmapEngine<AtomicT>::find_fallback(Order order, std::uint32_t cpu,
+                                               Mobility other) noexcept -> Block {
+  const unsigned first = BlockEntry::bucket_of(frames_in(order), other);
+  const unsigned half = BlockEntry::bucket_of(kPageblockFrames / 2 + 1, other);
+  for (unsigned bucket = BlockEntry::bucket_of(kPageblockFrames, other); bucket >= half; --bucket) {
+    if (const Block block = find_hinted(order, bucket, cpu)) {
+      return block;
+    }
+  }
+  for (unsigned bucket = first; bucket < half; ++bucket) {
     if (const Block block = find_hinted(order, bucket, cpu)) {
       return block;
     }
@@ -268,7 +307,7 @@ auto BasicBitmapEngine<AtomicT>::scan(Order order) const noexcept -> Block {
 
 template <template <class> class AtomicT>
 bool BasicBitmapEngine<AtomicT>::suits(Block block, Order order) noexcept {
-  const std::uint32_t count = block.entry().count();
+  const std::uint32_t count = block.entry().available();
   if (order.value == 0) {
     return count != 0;
   }
@@ -303,15 +342,16 @@ std::uint32_t BasicBitmapEngine<AtomicT>::runs_in(Block block, Order order,
 
 // ---- taking --------------------------------------------------------------------------------------
 
-// Above order 0; as many as there are, up to n.
+// Above order 0; as many as there are, up to n. lost: blocks that the caller's claim is smaller by.
 template <template <class> class AtomicT>
 std::uint32_t BasicBitmapEngine<AtomicT>::try_take(Block block, Order order, PageIndex* out,
-                                                   std::uint32_t n, std::uint32_t cpu) noexcept {
+                                                   std::uint32_t n, Mobility mobility,
+                                                   std::uint32_t& lost) noexcept {
   std::uint32_t got = 0;
   if (order.value <= kWordOrder) {
-    got = take_runs(block, order, out, n);
+    got = take_runs(block, order, out, n, mobility, lost);
   } else if (order < kPageblockOrder) {
-    out[0] = take_words(block, order);
+    out[0] = take_words(block, order, mobility, lost);
     got = out[0] != kNoPage ? 1 : 0;
   } else {
     out[0] = block.first();
@@ -320,21 +360,17 @@ std::uint32_t BasicBitmapEngine<AtomicT>::try_take(Block block, Order order, Pag
   for (std::uint32_t i = 0; i < got; ++i) {
     mark_taken(out[i], order);
   }
-  if (got != 0 && order < kPageblockOrder) {
-    AtomicT<std::uint32_t>& last = slot_of(cpu).runs;
-    if (last.load(memory_order_relaxed) != name_of(block)) {
-      last.store(name_of(block), memory_order_relaxed);
-    }
-  }
   return got;
 }
 
 template <template <class> class AtomicT>
 std::uint32_t BasicBitmapEngine<AtomicT>::take_singles(Block block, PageIndex* out, std::uint32_t n,
-                                                       Slot& slot) noexcept {
-  const MaybeEntry before = update(block, [n](BlockEntry entry) {
-    const std::uint32_t some = std::min(n, entry.count());
-    return some == 0 ? std::nullopt : entry.reserved() ? entry.less(some) : entry.reserve(some);
+                                                       Slot& slot, Mobility mobility) noexcept {
+  const MaybeEntry before = update(block, [n, mobility](BlockEntry entry) {
+    const std::uint32_t some = std::min(n, entry.available());
+    return some == 0          ? std::nullopt
+           : entry.reserved() ? entry.less(some, mobility)
+                              : entry.reserve(some, mobility);
   });
   if (!before) {
     return 0;
@@ -375,12 +411,13 @@ std::uint32_t BasicBitmapEngine<AtomicT>::take_singles(Block block, PageIndex* o
 // Orders 1 to 6. The count is taken before the runs are, so it may turn out too high: the rest goes back.
 template <template <class> class AtomicT>
 std::uint32_t BasicBitmapEngine<AtomicT>::take_runs(Block block, Order order, PageIndex* out,
-                                                    std::uint32_t n) noexcept {
+                                                    std::uint32_t n, Mobility mobility,
+                                                    std::uint32_t& lost) noexcept {
   const std::uint32_t visible = runs_in(block, order, n);
   std::uint32_t left = 0;
   const MaybeEntry before = update(block, [&](BlockEntry entry) {
-    left = std::min(visible, entry.count() >> order.value);
-    return left == 0 ? MaybeEntry{std::nullopt} : entry.less(left << order.value);
+    left = std::min(visible, entry.available() >> order.value);
+    return left == 0 ? MaybeEntry{std::nullopt} : entry.less(left << order.value, mobility);
   });
   if (!before) {
     return 0;
@@ -407,17 +444,16 @@ std::uint32_t BasicBitmapEngine<AtomicT>::take_runs(Block block, Order order, Pa
       }
     }
   }
-  if (left != 0) {
-    add_count(block, left << order.value);
-  }
+  lost = put_back(block, left << order.value) >> order.value;
   return static_cast<std::uint32_t>(out - begin);
 }
 
 // Orders 7 and 8: words that are free from end to end, one after the other.
 template <template <class> class AtomicT>
-PageIndex BasicBitmapEngine<AtomicT>::take_words(Block block, Order order) noexcept {
+PageIndex BasicBitmapEngine<AtomicT>::take_words(Block block, Order order, Mobility mobility,
+                                                 std::uint32_t& lost) noexcept {
   const std::uint32_t size = frames_in(order) / kBitWordFrames;
-  if (!update(block, [&](BlockEntry entry) { return entry.less(frames_in(order)); })) {
+  if (!update(block, [&](BlockEntry entry) { return entry.less(frames_in(order), mobility); })) {
     return kNoPage;
   }
   for (std::uint32_t at = 0; at < kBitWords; at += size) {
@@ -440,8 +476,18 @@ PageIndex BasicBitmapEngine<AtomicT>::take_words(Block block, Order order) noexc
       set_bits(block, at + got, kAllBits);
     }
   }
-  add_count(block, frames_in(order));
+  lost = put_back(block, frames_in(order)) >> order.value;
   return kNoPage;
+}
+
+// Where the pageblock was isolated meanwhile they are withheld, and others must do for the claim.
+template <template <class> class AtomicT>
+std::uint32_t BasicBitmapEngine<AtomicT>::put_back(Block block, std::uint32_t n) noexcept {
+  if (n == 0) {
+    return 0;
+  }
+  const std::uint32_t withheld = n - add_count(block, n);
+  return withheld == 0 || take_counts(withheld, 0) ? 0 : withheld;
 }
 
 // The slot has this pageblock from now on, and the one before goes back to the index. A flag that is

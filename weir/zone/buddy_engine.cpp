@@ -112,21 +112,29 @@ PageIndex BuddyEngine::take(Order order) noexcept {
     return kNoPage;
   }
   const PageIndex index = lists_[found].head;
-  remove(index, Order{found}, touched_taking_);
-  while (found > order.value) {
-    --found;
+  return cut(index, Order{found}, index, order);
+}
+
+// Takes a free block off its list and splits it until the one that is wanted is left, which is taken.
+PageIndex BuddyEngine::cut(PageIndex head, Order from, PageIndex wanted, Order to) noexcept {
+  remove(head, from, touched_taking_);
+  while (from > to) {
+    from = Order{from.value - 1};
     ++splits_;
-    insert(advance(index, frames_in(Order{found})), Order{found}, false, touched_taking_);
+    const PageIndex half{head.value + frames_in(from)};
+    const bool upper = wanted.value >= half.value;
+    insert(upper ? head : half, from, false, touched_taking_);
+    head = upper ? half : head;
   }
-  free_pages_ -= frames_in(order);
-  Page* page = page_at(index);
-  page->order.store(static_cast<std::uint8_t>(order.value), memory_order_relaxed);
+  free_pages_ -= frames_in(to);
+  Page* page = page_at(head);
+  page->order.store(static_cast<std::uint8_t>(to.value), memory_order_relaxed);
   page->state.store(FrameState::kTaken, memory_order_relaxed);
-  if (order.value > 0) {
+  if (to.value > 0) {
     // Adding the flag, never storing the word: somebody may be looking at the count.
     page->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
   }
-  return index;
+  return head;
 }
 
 std::uint32_t BuddyEngine::take_many(Order order, PageIndex* out, std::uint32_t n) noexcept {
@@ -144,13 +152,17 @@ std::uint32_t BuddyEngine::take_many(Order order, PageIndex* out, std::uint32_t 
 void BuddyEngine::give(PageIndex index, Order order) noexcept {
   Page* page = page_at(index);
   check_given(page, index, order);
+  if (order.value > 0) {
+    page->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
+  }
+  if (isolates(index)) [[unlikely]] {
+    page->state.store(FrameState::kIsolated, memory_order_relaxed);
+    return;
+  }
   free_pages_ += frames_in(order);
   if (order.value == 0 && merge_ != BuddyMerge::eager) {
     wait_unmerged(index);
     return;
-  }
-  if (order.value > 0) {
-    page->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
   }
   merge_in(index, order);
 }

@@ -20,6 +20,7 @@
 
 #include "weir/base/types.hpp"
 #include "weir/zone/frame.hpp"
+#include "weir/zone/pageblock_view.hpp"
 
 namespace weir {
 
@@ -56,6 +57,24 @@ class BuddyEngine {
     return unmerged_.count + std::uint64_t{clusters_} * kClusterFrames;
   }
 
+  // What engine.hpp calls isolation, in steps of at most 64 frames or one larger block
+  // (buddy_isolation.cpp). All pageblocks from the first to the last isolated one are withheld: gives
+  // bring nothing on a list there. Nothing waits unmerged while a pageblock is isolated that could be of it.
+  [[nodiscard]] bool begin_isolation(PageIndex block) noexcept;
+  // Of the 64 frames from here on, those free: off the lists. Returns how many.
+  std::uint32_t withhold(PageIndex from) noexcept;
+  void end_isolation(PageIndex block) noexcept;  // then the same 64 by 64:
+  std::uint32_t release(PageIndex from) noexcept;
+  [[nodiscard]] bool take_isolated(PageIndex block) noexcept;
+  [[nodiscard]] bool isolates(PageIndex page) const noexcept {
+    return page.value - isolated_from_ < isolated_frames_;
+  }
+  [[nodiscard]] bool isolates() const noexcept { return isolated_frames_ != 0; }
+  // A block out of this pageblock, or kNoPage.
+  [[nodiscard]] PageIndex take_in(PageIndex block, Order order) noexcept;
+  static void split(PageIndex page, Order order) noexcept;  // of a block that the caller has
+  [[nodiscard]] PageblockView pageblock(PageIndex block) const noexcept;
+
   [[nodiscard]] std::uint64_t free_pages() const noexcept { return free_pages_; }
   // On its list; of order 0 with those that wait unmerged.
   [[nodiscard]] std::uint64_t free_blocks(Order order) const noexcept {
@@ -80,6 +99,7 @@ class BuddyEngine {
   // Links alone; `touched` counts the descriptors.
   static void link(List& list, PageIndex page, bool at_tail, std::uint64_t& touched) noexcept;
   static void unlink(List& list, PageIndex page, std::uint64_t& touched) noexcept;
+  [[nodiscard]] PageIndex cut(PageIndex head, Order from, PageIndex wanted, Order to) noexcept;
   void insert(PageIndex page, Order order, bool at_tail, std::uint64_t& touched) noexcept;
   void remove(PageIndex page, Order order, std::uint64_t& touched) noexcept;
   void merge_in(PageIndex page, Order order) noexcept;
@@ -92,6 +112,7 @@ class BuddyEngine {
   // I3: no two free blocks of one order below the largest are buddies, unless one waits unmerged
   // I4: prev and next of neighbours on a list agree
   // I5: every frame that waits, alone or in a cluster, is kUnmerged and of order 0
+  // I6: no free block on a list is inside the isolated pageblocks once these were withheld
   BuddyMerge merge_ = BuddyMerge::eager;
   std::array<List, kOrderCount> lists_{};
   List unmerged_{};
@@ -99,7 +120,9 @@ class BuddyEngine {
   // to the next of its cluster.
   PageIndex cluster_top_ = kNoPage;
   std::uint32_t clusters_ = 0;
-  std::uint64_t free_pages_ = 0;
+  std::uint64_t free_pages_ = 0;  // on lists or waiting; not those withheld
+  std::uint32_t isolated_from_ = 0;
+  std::uint32_t isolated_frames_ = 0;  // whole pageblocks
   std::uint64_t splits_ = 0;
   std::uint64_t merges_ = 0;
   std::uint64_t touched_taking_ = 0;

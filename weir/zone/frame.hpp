@@ -10,6 +10,8 @@
 //   kAbsent   no frame of a zone                             frame table
 //   kInner    inside a larger block, free or taken           engine, under the zone lock
 //   kFree     head of a block on a free list of the engine   engine, under the zone lock
+//   kIsolated head of a block that came back to a       engine, under the zone lock
+//             pageblock which is withheld
 //   kUnmerged single frame free in the engine, which has not  engine, under the zone lock; whole
 //             looked for its buddy                           clusters by their giver, before
 //   kTaken    head of a block that left the engine           engine, under the zone lock
@@ -28,7 +30,15 @@
 
 namespace weir {
 
-enum class FrameState : std::uint8_t { kAbsent, kInner, kFree, kTaken, kLive, kUnmerged };
+enum class FrameState : std::uint8_t {
+  kAbsent,
+  kInner,
+  kFree,
+  kTaken,
+  kLive,
+  kUnmerged,
+  kIsolated
+};
 
 [[nodiscard]] constexpr const char* state_name(FrameState state) noexcept {
   switch (state) {
@@ -44,6 +54,8 @@ enum class FrameState : std::uint8_t { kAbsent, kInner, kFree, kTaken, kLive, kU
       return "live";
     case FrameState::kUnmerged:
       return "free, not merged";
+    case FrameState::kIsolated:
+      return "free, withheld";
   }
   return "unknown";
 }
@@ -55,16 +67,17 @@ inline constexpr std::uint32_t kMaxRefs = 1U << 23;  // the rest is headroom for
 inline constexpr std::uint32_t kHighOrderFlag = 1U << 24;  // order above 0
 inline constexpr std::uint32_t kReserveFlag = 1U << 25;    // came out of the reserve
 inline constexpr std::uint32_t kPoolFlag = 1U << 26;       // belongs to a page pool
+inline constexpr std::uint32_t kMovableFlag = 1U << 27;    // its owner has said how to move it
 inline constexpr std::uint32_t kSoleOwner = 1;
 
 struct alignas(32) Page {
   Atomic<std::uint32_t> word{kSoleOwner};  // see page/ref_count.hpp
   Atomic<std::uint8_t> order{0};           // of the block this frame heads; written by the engine
   Atomic<FrameState> state{FrameState::kAbsent};
-  std::uint16_t zone = 0;          // id of the zone; constant while the zone lives; 0 = none
-  PageIndex next = kNoPage;        // free: the engine's list; live: the owner's (PageList)
-  PageIndex prev = kNoPage;        // free: the engine's list
-  std::uint64_t owner = 0;         // pool id and generation while kPoolFlag is set
+  std::uint16_t zone = 0;    // id of the zone; constant while the zone lives; 0 = none
+  PageIndex next = kNoPage;  // free: the engine's list; live: the owner's (PageList)
+  PageIndex prev = kNoPage;  // free: the engine's list
+  std::uint64_t owner = 0;   // pool id and generation with kPoolFlag, the mover's with kMovableFlag
   std::uint64_t private_word = 0;  // the owner's, free to use while the page is live
 };
 static_assert(sizeof(Page) == 32);

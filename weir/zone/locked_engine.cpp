@@ -1,55 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "weir/zone/locked_engine.hpp"
 
-#include "weir/arch/cpu.hpp"
 #include "weir/base/check.hpp"
 #include "weir/zone/frame_table.hpp"
+#include "weir/zone/locked_hold.hpp"
 
 namespace weir {
-
-// One hold of the lock: mark, lock, account, unlock.
-class LockedEngine::Hold {
- public:
-  explicit Hold(LockedEngine& engine) noexcept : engine_(engine) {
-    const bool waited = engine_.lock_.lock_and_tell();
-    start_ = cycle_counter();
-    engine_.counters_.lock_acquisitions.add(1);
-    engine_.counters_.lock_waits.add(waited ? 1 : 0);
-    frames_ = engine_.take_in_loose();
-  }
-  ~Hold() {
-    frames_ += engine_.take_in_loose();
-    ZoneCounters& counters = engine_.counters_;
-    const BuddyEngine& buddy = engine_.buddy_;
-    counters.lock_frames.add(frames_);
-    counters.lock_most_frames.raise_to(frames_);
-    counters.splits.raise_to(buddy.splits());
-    counters.merges.raise_to(buddy.merges());
-    counters.descriptors_taking.raise_to(buddy.touched_taking());
-    counters.descriptors_giving.raise_to(buddy.touched_giving());
-    engine_.free_pages_.store(buddy.free_pages() - engine_.claimed_, memory_order_relaxed);
-    counters.lock_longest_hold.raise_to(cycle_counter() - start_);
-    engine_.lock_.unlock();
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-
-  void took(std::uint64_t frames) noexcept {
-    frames_ += frames;
-    engine_.counters_.taken.add(frames);
-  }
-  void gave(std::uint64_t frames) noexcept {
-    frames_ += frames;
-    engine_.counters_.given.add(frames);
-  }
-  void merged(std::uint64_t frames) noexcept { frames_ += frames; }
-
- private:
-  ThreadMark mark_;  // stands before the lock is taken, goes after it is free
-  LockedEngine& engine_;
-  std::uint64_t start_ = 0;
-  std::uint64_t frames_ = 0;
-};
 
 void LockedEngine::open(BuddyMerge merge) noexcept {
   buddy_ = BuddyEngine{merge};
@@ -88,7 +44,7 @@ void LockedEngine::take_claimed(PageIndex* out, std::uint32_t n, std::uint32_t) 
 
 // ---- taking ----
 
-PageIndex LockedEngine::take(Order order, std::uint64_t leave, std::uint32_t) noexcept {
+PageIndex LockedEngine::take(Order order, std::uint64_t leave, std::uint32_t, Mobility) noexcept {
   if (thread_is_marked()) {
     return kNoPage;
   }
@@ -148,7 +104,11 @@ void LockedEngine::give_many(Order order, const PageIndex* pages, std::uint32_t 
   const bool as_one = order.value == 0 && n == kClusterFrames && buddy_.keeps_clusters();
   const PageIndex cluster = as_one ? BuddyEngine::pack(pages) : kNoPage;
   Hold hold{*this};
-  if (as_one) {
+  if (as_one && buddy_.isolates()) {  // some of them may have to be withheld
+    PageIndex one_by_one[kClusterFrames];
+    BuddyEngine::unpack(cluster, one_by_one);
+    buddy_.give_many(order, one_by_one, n);
+  } else if (as_one) {
     buddy_.give_cluster(cluster);
   } else {
     buddy_.give_many(order, pages, n);

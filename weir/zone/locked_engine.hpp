@@ -37,7 +37,9 @@ class LockedEngine {
   void take_claimed(PageIndex* out, std::uint32_t n, std::uint32_t cpu) noexcept;
 
   // A block or kNoPage; merges what waits unmerged, a cluster under each hold, before it says kNoPage.
-  [[nodiscard]] PageIndex take(Order order, std::uint64_t leave, std::uint32_t cpu) noexcept;
+  // Who can move and who cannot are not kept apart here.
+  [[nodiscard]] PageIndex take(Order order, std::uint64_t leave, std::uint32_t cpu,
+                               Mobility mobility = Mobility::pinned) noexcept;
   // Up to n blocks, ascending where they come from one split; n << order at most a cluster.
   std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n, std::uint64_t leave,
                           std::uint32_t cpu) noexcept;
@@ -49,6 +51,15 @@ class LockedEngine {
 
   // Merges all that waits unmerged now, a cluster under each hold.
   void merge_all() noexcept;
+
+  // What engine.hpp calls isolation, 64 frames or one larger block under each hold (locked_isolation.cpp).
+  [[nodiscard]] bool isolate(PageIndex page, std::uint64_t leave) noexcept;
+  void end_isolation(PageIndex page) noexcept;
+  [[nodiscard]] bool take_isolated(PageIndex page) noexcept;
+  [[nodiscard]] PageIndex take_in(PageIndex page, Order order, std::uint64_t leave,
+                                  Mobility mobility) noexcept;
+  void split(PageIndex page, Order order) noexcept { BuddyEngine::split(page, order); }
+  [[nodiscard]] PageblockView pageblock(PageIndex page) const noexcept;
 
   // Free and not claimed; exact at quiescence, any thread.
   [[nodiscard]] std::uint64_t free_pages() const noexcept {

@@ -3,7 +3,7 @@
 // pure functions on values. Calls base only; knows no atomics: the engine applies these in its
 // compare-and-swap loops.
 //
-//   entry of a pageblock    | left 4 | reserved 1 | whole 1 | count 10 |
+//   entry of a pageblock    | left 1 | movable 1 | isolated 1 | left 1 | reserved 1 | whole 1 | count 10 |
 //   entries of a pair       | odd pageblock 16 | even pageblock 16 |       one order 10 is one word
 //   counts of a zone        | claimed 32 | free 32 |
 //   bits of a pageblock     8 words of 64 bits, a set bit is a free frame
@@ -19,6 +19,7 @@
 #include "weir/base/config.hpp"
 #include "weir/base/hot.hpp"
 #include "weir/base/types.hpp"
+#include "weir/zone/mobility.hpp"
 
 namespace weir {
 
@@ -29,11 +30,11 @@ inline constexpr std::uint32_t kBitWords = kPageblockFrames / kBitWordFrames;
 static_assert(kBitWords == 8);                         // one cache line of bits a pageblock
 inline constexpr unsigned kWordOrder = kBitWordShift;  // the largest order inside one word
 
-// Pageblocks are told apart by how many of their frames are free. The index has a bucket for each 64
-// counts, fullest first, and one for the wholly free; some pageblocks are in none.
+// Pageblocks are told apart by how many of their frames are free. For each mobility the index has a bucket
+// for each 64 counts, fullest first, and one for the wholly free; some pageblocks are in none.
 inline constexpr unsigned kBucketShift = 6;
 inline constexpr unsigned kPartialBuckets = kPageblockFrames >> kBucketShift;
-inline constexpr unsigned kFreeBucket = kPartialBuckets;
+inline constexpr unsigned kFreeBucket = kMobilities * kPartialBuckets;
 inline constexpr unsigned kBuckets = kFreeBucket + 1;
 inline constexpr unsigned kNoBucket = ~0U;
 
@@ -45,6 +46,8 @@ struct BlockEntry {
   static constexpr unsigned kCountMask = (1U << 10) - 1;
   static constexpr unsigned kWhole = 1U << 10;     // handed out as order 9, or half of an order 10
   static constexpr unsigned kReserved = 1U << 11;  // some CPU allocates from it; others avoid it
+  static constexpr unsigned kIsolated = 1U << 13;  // nobody takes from it; what comes back stays
+  static constexpr unsigned kMovable = 1U << 14;   // who can move is served from it
   static_assert(kPageblockFrames <= kCountMask);
 
   std::uint32_t word = 0;  // the lower 16 bits
@@ -55,30 +58,53 @@ struct BlockEntry {
   [[nodiscard]] constexpr std::uint32_t count() const noexcept { return word & kCountMask; }
   [[nodiscard]] constexpr bool whole() const noexcept { return (word & kWhole) != 0; }
   [[nodiscard]] constexpr bool reserved() const noexcept { return (word & kReserved) != 0; }
+  [[nodiscard]] constexpr bool isolated() const noexcept { return (word & kIsolated) != 0; }
   [[nodiscard]] constexpr bool all_free() const noexcept { return count() == kPageblockFrames; }
+  // Frames that anybody may take.
+  [[nodiscard]] constexpr std::uint32_t available() const noexcept {
+    return isolated() ? 0 : count();
+  }
+  [[nodiscard]] constexpr Mobility mobility() const noexcept {
+    return (word & kMovable) != 0 ? Mobility::movable : Mobility::pinned;
+  }
 
   [[nodiscard]] static constexpr BlockEntry of(std::uint32_t count, unsigned flags = 0) noexcept {
     return {count | flags};
   }
 
-  // n frames fewer; none when there are not so many. A reservation ends with the last frame, so that
-  // whoever gives to the pageblock next brings it back into the index.
-  [[nodiscard]] constexpr MaybeEntry less(std::uint32_t n) const noexcept;
+  // n frames fewer; none when there are not so many for anybody. A reservation ends with the last frame, so
+  // that whoever gives to the pageblock next brings it back into the index. While at least half of it is
+  // free, a pageblock takes the mobility of who takes from it; later it keeps what it has.
+  [[nodiscard]] constexpr MaybeEntry less(std::uint32_t n,
+                                          Mobility mobility = Mobility::pinned) const noexcept;
   // n frames more; none when the pageblock is whole or would have more than all.
   [[nodiscard]] constexpr MaybeEntry more(std::uint32_t n) const noexcept;
   // n frames fewer and, if any are left and no CPU has it, reserved.
-  [[nodiscard]] constexpr MaybeEntry reserve(std::uint32_t n) const noexcept;
+  [[nodiscard]] constexpr MaybeEntry reserve(std::uint32_t n,
+                                             Mobility mobility = Mobility::pinned) const noexcept;
   [[nodiscard]] constexpr MaybeEntry release() const noexcept;
   // All frames at once; a reservation ends.
   [[nodiscard]] constexpr MaybeEntry take_whole() const noexcept;
   [[nodiscard]] constexpr MaybeEntry give_whole() const noexcept;
+  // What was handed out whole is out in parts.
+  [[nodiscard]] constexpr MaybeEntry split_whole() const noexcept;
+  // Nobody takes from it from here on, a reservation ends; none when it is so already, or out as a whole.
+  [[nodiscard]] constexpr MaybeEntry isolate() const noexcept;
+  [[nodiscard]] constexpr MaybeEntry end_isolation() const noexcept;
+  // For whoever isolated it, once all of it is free.
+  [[nodiscard]] constexpr MaybeEntry take_isolated() const noexcept;
 
+  // The bucket of so many free frames, not all, for this mobility.
+  [[nodiscard]] static constexpr unsigned bucket_of(std::uint32_t count,
+                                                    Mobility mobility) noexcept {
+    return static_cast<unsigned>(mobility) * kPartialBuckets + ((count - 1) >> kBucketShift);
+  }
   // Where the index has it; kNoBucket when nobody should look for it there.
   [[nodiscard]] constexpr unsigned bucket() const noexcept {
-    if (count() == 0 || reserved()) {
+    if (count() == 0 || (word & (kReserved | kIsolated)) != 0) {
       return kNoBucket;
     }
-    return all_free() ? kFreeBucket : (count() - 1) >> kBucketShift;
+    return all_free() ? kFreeBucket : bucket_of(count(), mobility());
   }
   // Whether it may have moved to another bucket; false only if it has not. Cheaper than to ask for both.
   [[nodiscard]] constexpr bool may_move(BlockEntry after) const noexcept {
@@ -107,11 +133,15 @@ class MaybeEntry {
   BlockEntry entry_;
 };
 
-constexpr MaybeEntry BlockEntry::less(std::uint32_t n) const noexcept {
-  if (count() < n) {
+constexpr MaybeEntry BlockEntry::less(std::uint32_t n, Mobility mobility) const noexcept {
+  if (available() < n) {
     return std::nullopt;
   }
-  return count() == n ? of(0, word & kWhole) : of(word - n);
+  const unsigned kind = count() < kPageblockFrames / 2  ? word & kMovable
+                        : mobility == Mobility::movable ? kMovable
+                                                        : 0;
+  const unsigned flags = word & (count() == n ? kWhole : kWhole | kReserved);
+  return of(count() - n, flags | kind);
 }
 constexpr MaybeEntry BlockEntry::more(std::uint32_t n) const noexcept {
   if ((word & (kWhole | kCountMask)) + n > kPageblockFrames) {  // as whole() is more than all
@@ -119,18 +149,30 @@ constexpr MaybeEntry BlockEntry::more(std::uint32_t n) const noexcept {
   }
   return of(word + n);
 }
-constexpr MaybeEntry BlockEntry::reserve(std::uint32_t n) const noexcept {
-  const MaybeEntry left = less(n);
+constexpr MaybeEntry BlockEntry::reserve(std::uint32_t n, Mobility mobility) const noexcept {
+  const MaybeEntry left = less(n, mobility);
   return left && left->count() != 0 ? of((*left).word, kReserved) : left;
 }
 constexpr MaybeEntry BlockEntry::release() const noexcept {
   return reserved() ? MaybeEntry{of(word & ~kReserved)} : std::nullopt;
 }
 constexpr MaybeEntry BlockEntry::take_whole() const noexcept {
-  return all_free() ? MaybeEntry{of(0, kWhole)} : std::nullopt;
+  return available() == kPageblockFrames ? MaybeEntry{of(0, kWhole)} : std::nullopt;
 }
 constexpr MaybeEntry BlockEntry::give_whole() const noexcept {
   return whole() ? MaybeEntry{of(kPageblockFrames)} : std::nullopt;
+}
+constexpr MaybeEntry BlockEntry::split_whole() const noexcept {
+  return whole() ? MaybeEntry{of(0)} : std::nullopt;
+}
+constexpr MaybeEntry BlockEntry::isolate() const noexcept {
+  return whole() || isolated() ? std::nullopt : MaybeEntry{of((word & ~kReserved) | kIsolated)};
+}
+constexpr MaybeEntry BlockEntry::end_isolation() const noexcept {
+  return isolated() ? MaybeEntry{of(word & ~kIsolated)} : std::nullopt;
+}
+constexpr MaybeEntry BlockEntry::take_isolated() const noexcept {
+  return isolated() && all_free() ? MaybeEntry{of(0, kWhole)} : std::nullopt;
 }
 
 // The entries of two pageblocks that make one block of order 10.

@@ -131,12 +131,13 @@ void Zone::note_refused(std::uint64_t frames, bool may_use_reserve, TakeReport* 
 
 // ---- taking ----
 
-PageIndex Zone::take(Order order, bool may_use_reserve, TakeReport* report) noexcept {
+PageIndex Zone::take(Order order, bool may_use_reserve, TakeReport* report,
+                     Mobility mobility) noexcept {
   if (told_to_fail(order) || limits_.crosses(out(), frames_in(order))) {
     return kNoPage;
   }
-  const PageIndex page =
-      with_engine([&](auto& from) { return from.take(order, stays(may_use_reserve), cpu_here()); });
+  const PageIndex page = with_engine(
+      [&](auto& from) { return from.take(order, stays(may_use_reserve), cpu_here(), mobility); });
   if (page != kNoPage) {
     note_served(frames_in(order), may_use_reserve, report);
   }
@@ -183,8 +184,9 @@ PageIndex Zone::take_or_tell(Order order, bool may_use_reserve, const Outside& o
                              bool last_try, bool& quiet, TakeReport* report) noexcept {
   PageIndex page = kNoPage;
   const auto ask = [&] {
-    page = with_engine(
-        [&](auto& from) { return from.take(order, stays(may_use_reserve), cpu_here()); });
+    page = with_engine([&](auto& from) {
+      return from.take(order, stays(may_use_reserve), cpu_here(), Mobility::pinned);
+    });
     return page != kNoPage;
   };
   static_cast<void>(ask_or_tell(ask, frames_in(order), may_use_reserve, told_to_fail(order),
@@ -232,6 +234,40 @@ void Zone::give(PageIndex page, Order order) noexcept {
 void Zone::give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept {
   count_given(std::uint64_t{n} << order.value);
   with_engine([&](auto& to) { to.give_many(order, pages, n); });
+}
+
+// ---- pageblocks by name ----
+
+bool Zone::isolate(PageIndex page) noexcept {
+  return with_engine([&](auto& in) { return in.isolate(page, stays(false)); });
+}
+
+void Zone::end_isolation(PageIndex page) noexcept {
+  with_engine([&](auto& in) { in.end_isolation(page); });
+}
+
+bool Zone::take_isolated(PageIndex page) noexcept {
+  const bool taken = with_engine([&](auto& from) { return from.take_isolated(page); });
+  if (taken && lock_free()) {
+    counters_.taken.add_shared(frames_in(kPageblockOrder));
+  }
+  return taken;
+}
+
+PageIndex Zone::take_in(PageIndex page, Order order, Mobility mobility) noexcept {
+  if (told_to_fail(order)) {
+    return kNoPage;
+  }
+  const PageIndex taken =
+      with_engine([&](auto& from) { return from.take_in(page, order, stays(false), mobility); });
+  if (taken != kNoPage && lock_free()) {
+    counters_.taken.add_shared(frames_in(order));
+  }
+  return taken;
+}
+
+void Zone::split(PageIndex page, Order order) noexcept {
+  with_engine([&](auto& in) { in.split(page, order); });
 }
 
 bool Zone::is_taken(PageIndex page) const noexcept {

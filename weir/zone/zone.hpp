@@ -26,7 +26,7 @@ class Zone {
   Zone& operator=(const Zone&) = delete;
 
   // Not thread-safe: before the zone is known to others.
-  Error open(PageCount reserve, EngineChoice engine = EngineChoice::buddy,
+  Error open(PageCount reserve, EngineChoice engine = EngineChoice::bitmap,
              BuddyMerge merge = BuddyMerge::eager) noexcept;
   Error adopt(PageIndex first, PageCount frames) noexcept;
   // Gives back what the engine keeps beside the frames. free_pages() may still be asked.
@@ -37,8 +37,8 @@ class Zone {
   // A block or kNoPage. may_use_reserve: may leave fewer than `reserve` frames free. Here and below, no
   // more frames leave than the hard limit lets; what would cross the soft one is refused by all but
   // take_or_tell() and claim_or_tell(), whose callers have emptied lists and depot.
-  [[nodiscard]] PageIndex take(Order order, bool may_use_reserve,
-                               TakeReport* report = nullptr) noexcept;
+  [[nodiscard]] PageIndex take(Order order, bool may_use_reserve, TakeReport* report = nullptr,
+                               Mobility mobility = Mobility::pinned) noexcept;
   // Up to n blocks, ascending where they come from one split; n << order at most a cluster. Like all
   // that follow but give(): not from a handler that interrupted a marked section, see there.
   std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n,
@@ -77,6 +77,17 @@ class Zone {
   void give(PageIndex page, Order order) noexcept;
   // n << order at most a cluster.
   void give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept;
+
+  // What engine.hpp calls isolation. Leaves the reserve, and what a hard limit keeps, to others.
+  [[nodiscard]] bool isolate(PageIndex page) noexcept;
+  void end_isolation(PageIndex page) noexcept;
+  [[nodiscard]] bool take_isolated(PageIndex page) noexcept;
+  // A block for a page that is carried there.
+  [[nodiscard]] PageIndex take_in(PageIndex page, Order order, Mobility mobility) noexcept;
+  void split(PageIndex page, Order order) noexcept;
+  [[nodiscard]] PageblockView pageblock(PageIndex page) const noexcept {
+    return lock_free() ? bitmap_->pageblock(page) : locked_.pageblock(page);
+  }
 
   // 0 is no limit. What is out already stays out: nothing more leaves until enough has come back.
   void set_limits(PageCount hard, PageCount soft) noexcept;

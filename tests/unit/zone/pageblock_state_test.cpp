@@ -105,9 +105,67 @@ TEST(BlockEntry, BucketsRiseWithTheCountAndTheWhollyFreeHaveTheirOwn) {
     EXPECT_EQ(BlockEntry::of(count, BlockEntry::kReserved).bucket(), kNoBucket);
     if (count > 1) {
       const unsigned step = BlockEntry::of(count).bucket() - BlockEntry::of(count - 1).bucket();
-      EXPECT_EQ(step, count == 512 || count % (1U << kBucketShift) == 1 ? 1U : 0U) << count;
+      if (count < kPageblockFrames) {
+        EXPECT_EQ(step, count % (1U << kBucketShift) == 1 ? 1U : 0U) << count;
+      }
+      EXPECT_EQ(BlockEntry::of(count, BlockEntry::kIsolated).bucket(), kNoBucket);
     }
   }
+}
+
+TEST(BlockEntry, PartlyFreeOnesOfTheMovableHaveBucketsOfTheirOwn) {
+  for (std::uint32_t count = 1; count < kPageblockFrames; ++count) {
+    const unsigned pinned = BlockEntry::of(count).bucket();
+    EXPECT_LT(pinned, kPartialBuckets);
+    EXPECT_EQ(BlockEntry::of(count, BlockEntry::kMovable).bucket(), pinned + kPartialBuckets);
+    EXPECT_EQ(BlockEntry::bucket_of(count, Mobility::movable), pinned + kPartialBuckets);
+  }
+  EXPECT_EQ(BlockEntry::of(kPageblockFrames, BlockEntry::kMovable).bucket(), kFreeBucket);
+}
+
+TEST(BlockEntry, TakesTheMobilityOfItsTakersWhileHalfOfItIsFree) {
+  for (const unsigned kind : {0U, BlockEntry::kMovable}) {
+    for (std::uint32_t count = 1; count <= kPageblockFrames; ++count) {
+      for (const Mobility taker : {Mobility::pinned, Mobility::movable}) {
+        const BlockEntry before = BlockEntry::of(count, kind);
+        const Mobility wanted = count >= kPageblockFrames / 2 ? taker : before.mobility();
+        ASSERT_EQ(before.less(1, taker)->mobility(), wanted) << count;
+        ASSERT_EQ(before.reserve(1, taker)->mobility(), wanted) << count;
+        ASSERT_EQ(before.less(count, taker)->mobility(), wanted) << count;
+        if (count < kPageblockFrames) {
+          ASSERT_EQ(before.more(1)->mobility(), before.mobility());
+        }
+      }
+    }
+  }
+  EXPECT_EQ(kWholeEntry.give_whole()->less(1, Mobility::movable)->mobility(), Mobility::movable);
+}
+
+TEST(BlockEntry, IsolatedKeepsWhatItHasAndWhatComesBack) {
+  for (std::uint32_t count = 0; count <= kPageblockFrames; ++count) {
+    const BlockEntry before = BlockEntry::of(count, BlockEntry::kMovable | BlockEntry::kReserved);
+    const MaybeEntry isolated = before.isolate();
+    ASSERT_TRUE(isolated);
+    EXPECT_TRUE(isolated->isolated() && !isolated->reserved());
+    EXPECT_EQ(isolated->count(), count);
+    EXPECT_EQ(isolated->available(), 0U);
+    EXPECT_FALSE(isolated->isolate());
+    EXPECT_FALSE(isolated->less(1));
+    EXPECT_FALSE(isolated->reserve(1));
+    EXPECT_FALSE(isolated->take_whole());
+    EXPECT_EQ(isolated->take_isolated().has_value(), count == kPageblockFrames);
+    if (count < kPageblockFrames) {
+      EXPECT_EQ(isolated->more(1)->count(), count + 1);
+      EXPECT_TRUE(isolated->more(1)->isolated());
+    }
+    EXPECT_EQ(*isolated->end_isolation(), BlockEntry::of(count, BlockEntry::kMovable));
+    EXPECT_FALSE(before.end_isolation());
+    EXPECT_FALSE(before.take_isolated());
+  }
+  EXPECT_FALSE(kWholeEntry.isolate());
+  EXPECT_EQ(*BlockEntry::of(kPageblockFrames).isolate()->take_isolated(), kWholeEntry);
+  EXPECT_EQ(*kWholeEntry.split_whole(), BlockEntry::of(0));
+  EXPECT_FALSE(BlockEntry::of(0).split_whole());
 }
 
 TEST(BlockEntry, MayMoveIsNeverFalseWhenTheBucketChanges) {

@@ -18,7 +18,7 @@ using test::EngineRange;
 
 struct OpenZone : EngineRange {
   explicit OpenZone(std::uint64_t frames, std::uint64_t reserve = 0) : EngineRange(frames) {
-    EXPECT_FALSE(zone.open(PageCount{reserve}).failed());
+    EXPECT_FALSE(zone.open(PageCount{reserve}, EngineChoice::buddy).failed());
     EXPECT_FALSE(zone.adopt(first(), PageCount{frames}).failed());
     zone.seal();
   }
