@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "weir/page/compaction.hpp"
 #include "weir/page/limit_watch.hpp"
 #include "weir/page/reclaim.hpp"
 #include "weir/page/release.hpp"
@@ -165,18 +166,25 @@ class HandOut final : public PageSink {
   return got == n ? n : got + ordinary_singles(zone, out + got, n - got, AllocFlags::none);
 }
 
-}  // namespace
-
-Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept {
+// take(rights): a try.
+template <class Take>
+[[gnu::always_inline]] inline Page* one_page(CachedZone& zone, Order order, AllocFlags flags,
+                                             Take&& take) noexcept {
   TakeReport report;
   report.tries_again = callbacks::any() && may_ask(flags);
-  PageIndex index = zone.alloc(order, rights(flags, report));
+  PageIndex index = take(rights(flags, report));
   std::uint64_t missing = is_page(index) ? 0 : frames_in(order);
   if (missing != 0 && report.tries_again) {
-    missing = until_refused(zone, flags, order, report, [&] {
-      index = zone.alloc(order, rights(flags, report));
+    const auto again = [&] {
+      index = take(rights(flags, report));
       return is_page(index) ? 0 : std::uint64_t{frames_in(order)};
-    });
+    };
+    if (order.value > 0 && compaction::make_room(zone, order)) {
+      missing = again();
+    }
+    if (missing != 0) {
+      missing = until_refused(zone, flags, order, report, again);
+    }
   }
   Page* taken = nullptr;
   if (missing == 0) {
@@ -187,6 +195,21 @@ Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept {
     tell_limits(zone, report, missing, flags);
   }
   return taken;
+}
+
+}  // namespace
+
+Page* page(CachedZone& zone, Order order, AllocFlags flags) noexcept {
+  return one_page(zone, order, flags, [&](TakeRights rights) { return zone.alloc(order, rights); });
+}
+
+Page* movable_page(CachedZone& zone, Order order, AllocFlags flags, std::uint64_t mover) noexcept {
+  Page* const page = one_page(zone, order, flags,
+                              [&](TakeRights rights) { return zone.alloc_movable(order, rights); });
+  if (page != nullptr) {
+    compaction::mark_movable(page, mover);
+  }
+  return page;
 }
 
 std::size_t singles(CachedZone& zone, Page** out, std::size_t n, AllocFlags flags) noexcept {

@@ -145,6 +145,11 @@ bool Callback::registered() const noexcept {
   return zone_ != nullptr;
 }
 
+std::uint64_t Callback::id_in(const CachedZone& zone) const noexcept {
+  const Hold hold;
+  return zone_ == &zone ? ticket_ : 0;
+}
+
 int callbacks::prepare() noexcept {
   static const int result =
       ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
@@ -169,6 +174,14 @@ CallbackWalk::CallbackWalk(const CachedZone& zone, CallbackKind kind, bool allow
   if (allowed && callbacks::any() && callbacks::allowed()) {
     const Hold hold;
     last_ = g_list.tickets;
+  }
+}
+
+CallbackWalk::CallbackWalk(const CachedZone& zone, CallbackKind kind, std::uint64_t id) noexcept
+    : zone_(zone), kind_(kind) {
+  if (id != 0 && callbacks::allowed()) {
+    done_ = id - 1;
+    last_ = id;
   }
 }
 

@@ -18,7 +18,7 @@
 
 namespace weir {
 
-enum class CallbackKind : unsigned char { reclaim, limit };
+enum class CallbackKind : unsigned char { reclaim, limit, move };
 
 class Callback;
 
@@ -49,6 +49,8 @@ class Callback {
   // waits for whoever removes it never ends.
   void remove() noexcept;
   [[nodiscard]] bool registered() const noexcept;
+  // Of this registration, in the whole life of the process; 0 when it is not registered with this zone.
+  [[nodiscard]] std::uint64_t id_in(const CachedZone& zone) const noexcept;
 
  protected:
   explicit Callback(CallbackKind kind) noexcept : kind_(kind) {}
@@ -78,6 +80,8 @@ class CallbackWalk {
  public:
   // allowed: false makes it an empty one.
   CallbackWalk(const CachedZone& zone, CallbackKind kind, bool allowed) noexcept;
+  // The one with this id alone, if it is still there.
+  CallbackWalk(const CachedZone& zone, CallbackKind kind, std::uint64_t id) noexcept;
 
   [[nodiscard]] bool more() const noexcept;
   // Calls the next one, call(Callback&), with no lock held; false when there is none.

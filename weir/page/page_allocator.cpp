@@ -379,6 +379,24 @@ void PageAllocator::add_reclaimer(Reclaimer& reclaimer) noexcept {
   callbacks::add(reclaimer, *zone_);
 }
 void PageAllocator::add_limit_watch(LimitWatch& watch) noexcept { callbacks::add(watch, *zone_); }
+void PageAllocator::add_mover(PageMover& mover) noexcept { callbacks::add(mover, *zone_); }
+
+Page* PageAllocator::alloc_movable(const PageMover& mover, Order order, AllocFlags flags) noexcept {
+  const std::uint64_t id = mover.id_in(*zone_);
+  return id != 0 && order <= kMaxOrder ? attempt::movable_page(*zone_, order, flags, id) : nullptr;
+}
+
+CompactionReport PageAllocator::compact() noexcept { return compaction::compact(*zone_); }
+
+PageRun PageAllocator::alloc_exact(PageCount n, AllocFlags flags) noexcept {
+  return n.value != 0 && n.value <= kMaxBlockFrames ? attempt::run(*zone_, n.value, flags)
+                                                    : PageRun{};
+}
+PageRun PageAllocator::alloc_contiguous(PageCount n, AllocFlags flags) noexcept {
+  return n.value <= kMaxBlockFrames     ? alloc_exact(n, flags)
+         : n <= zone_->zone().managed() ? attempt::long_run(*zone_, n.value, flags)
+                                        : PageRun{};
+}
 
 Error PageAllocator::drain(CpuId cpu) noexcept { return zone_->drain(cpu); }
 Error PageAllocator::drain_all() noexcept { return zone_->drain_all(); }

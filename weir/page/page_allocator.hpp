@@ -19,9 +19,12 @@
 #include "weir/os/options.hpp"
 #include "weir/page/alloc_flags.hpp"
 #include "weir/page/attempt.hpp"
+#include "weir/page/compaction.hpp"
 #include "weir/page/limit_watch.hpp"
 #include "weir/page/page_list.hpp"
+#include "weir/page/page_mover.hpp"
 #include "weir/page/page_ref.hpp"
+#include "weir/page/page_run.hpp"
 #include "weir/page/reclaim.hpp"
 #include "weir/page/zone_state.hpp"
 #include "weir/percpu/cached_zone.hpp"
@@ -110,6 +113,29 @@ class PageAllocator {
   // number added; with AllocFlags::exact n or 0.
   [[nodiscard]] std::size_t alloc_bulk(PageList& list, std::size_t n,
                                        AllocFlags flags = AllocFlags::none) noexcept;
+
+  // n frames one after the other, up to the largest block (1024 frames, 4 MiB): out of the smallest block
+  // that has so many, aligned as that is; what it has beyond n stays free. Empty as alloc(), for 0 and for
+  // more than 1024.
+  [[nodiscard]] PageRun alloc_exact(PageCount n, AllocFlags flags = AllocFlags::none) noexcept;
+  // Any number of frames. Up to 1024 as alloc_exact(). For more, pageblocks one after the other that are
+  // free, or can become so, are withheld from others, and movable pages are carried out of them: it takes as
+  // long as that, and of the flags `zero` alone has a meaning. Aligned to 2 MiB then. Empty when there are
+  // no such pageblocks, for 0, and where compact() does nothing.
+  [[nodiscard]] PageRun alloc_contiguous(PageCount n, AllocFlags flags = AllocFlags::none) noexcept;
+
+  // Pages that may be carried elsewhere by their mover, so that large blocks come about: see
+  // page/page_mover.hpp. They never lie on a per-CPU list: a take and a give of one goes to the engine. The
+  // word that a page's owner may use, and the page itself, change when it is carried. nullptr as alloc(),
+  // and when the mover is not registered here.
+  [[nodiscard]] Page* alloc_movable(const PageMover& mover, Order order = Order{0},
+                                    AllocFlags flags = AllocFlags::none) noexcept;
+  // The node is the caller's: see page/callback.hpp. Once it is removed, its pages stay where they are.
+  void add_mover(PageMover& mover) noexcept;
+  // Carries movable pages of the whole zone together, until no more pageblocks can become free. A request
+  // for a large block that would be refused does as much of it as it needs. Not from a signal handler or a
+  // callback: then nothing is done.
+  CompactionReport compact() noexcept;
 
   // Empties a CPU's lists, or all lists and the depot, into the engine, where they merge; from any
   // thread, without the help of others. too_large: no such CPU; would_block: inside a signal handler

@@ -11,7 +11,7 @@ namespace {
 Atomic<PoolPageHook> g_pool_hook{nullptr};
 
 // As release(), but past the lists.
-void release_to_reserve(Page* page, Order order) noexcept {
+void release_to_engine(Page* page, Order order) noexcept {
   if constexpr (kCheckedDrops) {
     verify_release(page, order);
   }
@@ -41,12 +41,33 @@ void end_of_life(Page* page, std::uint32_t word) noexcept {
     return;
   }
   verify_head(page);
-  if ((word & kReserveFlag) != 0) {
+  if ((word & (kReserveFlag | kMovableFlag)) != 0) {
     page->word.fetch_and(~kReserveFlag, memory_order_relaxed);
-    release_to_reserve(page, order_of(page));
+    release_to_engine(page, order_of(page));
     return;
   }
   release(page, order_of(page));
+}
+
+// Whoever carries pages elsewhere may take a reference at any moment, as long as the flag stands; so the
+// last one goes together with the flag.
+void unref_movable(Page* page, std::uint32_t n) noexcept {
+  std::uint32_t word = page->word.load(memory_order_relaxed);
+  for (;;) {
+    const std::uint32_t refs = word & kRefMask;
+    if (refs < n) [[unlikely]] {
+      report_reference_underflow(index_of(page));
+    }
+    const bool last = refs == n;
+    const std::uint32_t left = last ? (word & ~(kMovableFlag | kRefMask)) | kSoleOwner : word - n;
+    // pairs: itself: what those before us did to the page is seen by its next life
+    if (page->word.compare_exchange_weak(word, left, memory_order_acq_rel, memory_order_relaxed)) {
+      if (last) {
+        end_of_life(page, word);
+      }
+      return;
+    }
+  }
 }
 
 }  // namespace
@@ -82,6 +103,10 @@ void verify_release(Page* page, Order order) noexcept {
 void unref_slow(Page* page, std::uint32_t n) noexcept {
   // pairs: the fetch_sub below — what those before us did to the page is seen by its next life
   std::uint32_t word = page->word.load(memory_order_acquire);
+  if ((word & kMovableFlag) != 0) {
+    unref_movable(page, n);
+    return;
+  }
   if ((word & kRefMask) == n) {
     // All references there are belong to the caller: nobody else can change the count.
     if (n != 1) {

@@ -97,6 +97,19 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
   return order.value == 0 ? alloc_in_shortage(order, rights) : alloc_merged(order, rights);
 }
 
+PageIndex CachedZone::alloc_movable(Order order, TakeRights rights) noexcept {
+  if (detached()) {
+    return kNoPage;
+  }
+  const PageIndex page = zone_.take(order, rights.reserve, rights.report, Mobility::movable);
+  if (is_page(page)) {
+    watch_low();
+    maybe_leave_shortage();
+    return page;
+  }
+  return alloc(order, rights);
+}
+
 // A larger block that the engine does not have as it is.
 PageIndex CachedZone::alloc_merged(Order order, TakeRights rights) noexcept {
   if (!depot_.empty()) {

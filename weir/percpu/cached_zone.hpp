@@ -36,6 +36,7 @@
 #include "weir/base/result.hpp"
 #include "weir/os/options.hpp"
 #include "weir/percpu/page_lists.hpp"
+#include "weir/zone/compaction_deferral.hpp"
 #include "weir/zone/depot.hpp"
 #include "weir/zone/frame_table.hpp"
 #include "weir/zone/zone.hpp"
@@ -83,6 +84,10 @@ class CachedZone {
   }
   // What is left to try when the list had nothing.
   [[nodiscard]] WEIR_COLD PageIndex alloc_slow(Order order, TakeRights rights) noexcept;
+
+  // A block for a page that can be carried elsewhere: out of the engine, from pageblocks of such pages as
+  // long as there are any, else whatever alloc() finds.
+  [[nodiscard]] PageIndex alloc_movable(Order order, TakeRights rights) noexcept;
 
   // Takes back a block. Any thread, async-signal-safe, never fails.
   void free(PageIndex page, Order order) noexcept {
@@ -184,6 +189,13 @@ class CachedZone {
   // A shared mapping inherited through fork: not ours to hand out.
   [[nodiscard]] bool detached() const noexcept { return detached_.load(memory_order_relaxed); }
 
+  // Who carries pages together: one thread at a time, and whether it is worth a try.
+  struct Compaction {
+    Atomic<bool> busy{false};
+    CompactionDeferral deferral;  // of whoever is busy
+  };
+  [[nodiscard]] Compaction& compaction() noexcept { return compaction_; }
+
   // Where the frames are; adds up to managed when every thread is at rest.
   struct Census {
     std::uint64_t managed = 0;
@@ -282,6 +294,7 @@ class CachedZone {
   Atomic<std::uint64_t> failed_at_{0};     // ns
   Atomic<std::uint64_t> failed_given_{0};  // frames
 
+  Compaction compaction_;
   CacheLimits limits_;  // constant while open
   Depot depot_;
   Zone zone_;

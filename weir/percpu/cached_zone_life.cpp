@@ -99,6 +99,7 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   high_ = std::min(zone_.watermarks().high.value, managed.value / 6);
   below_low_.store(false, memory_order_relaxed);
   failed_order_.store(kOrderCount, memory_order_relaxed);
+  compaction_.deferral = {};
   waiters_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
   detached_.store(false, memory_order_relaxed);
@@ -236,6 +237,7 @@ void CachedZone::unlock_in_child() noexcept {
   // Those threads do not exist here; a request of this one, interrupted by a handler, knows by forks_.
   waiters_.store(0, memory_order_relaxed);
   forks_ = forks_ + 1;
+  compaction_.busy.store(false, memory_order_relaxed);
   zone_.recover_in_child();
   const bool shared = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
     return piece.extent.source == SourceKind::memfd;

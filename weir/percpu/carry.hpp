@@ -3,24 +3,13 @@
 // waits until nobody does. Included by the parts of CachedZone alone.
 #pragma once
 
-#include <sched.h>
-
 #include <cstdint>
 
-#include "weir/arch/cpu.hpp"
 #include "weir/os/thread_mark.hpp"
+#include "weir/os/wait.hpp"
 #include "weir/percpu/cached_zone.hpp"
 
 namespace weir {
-
-// Waiting for another thread's few hundred instructions, unless it lost its CPU.
-inline void wait_a_little(std::uint32_t spin) noexcept {
-  if (spin < 64) {
-    cpu_pause();
-  } else {
-    ::sched_yield();
-  }
-}
 
 // Counted on the block where it began, before it looks whether the zone is in shortage: whoever has
 // stopped the lists and then finds the count at 0 knows that no page comes into the depot any more,

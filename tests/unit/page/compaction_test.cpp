@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+// Movable pages and what carrying them together wins: large blocks where only single frames were free.
+#include "weir/page/compaction.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/support/movable_store.hpp"
+#include "weir/page/page_allocator.hpp"
+
+namespace weir {
+namespace {
+
+using test::MovableStore;
+
+constexpr Bytes kCapacity = 32_MiB;
+constexpr std::uint64_t kBlocks = 16;
+
+class Compaction : public testing::TestWithParam<EngineChoice> {
+ protected:
+  [[nodiscard]] static Options options() {
+    Options options;
+    options.capacity = kCapacity;
+    options.engine = GetParam();
+    return options;
+  }
+  // Every frame is a movable page, then each goes with this probability.
+  void scatter(double share, unsigned seed = 1) {
+    while (store.add()) {
+    }
+    std::mt19937 random(seed);
+    std::bernoulli_distribution goes(share);
+    for (std::size_t i = store.size(); i-- > 0;) {
+      if (goes(random)) {
+        store.drop(i);
+      }
+    }
+    EXPECT_FALSE(pages.drain_all().failed());
+  }
+  [[nodiscard]] std::uint64_t free() { return pages.zone().zone().free_pages(); }
+  [[nodiscard]] std::uint64_t whole_blocks() {
+    const Zone& zone = pages.zone().zone();
+    return zone.free_blocks(kPageblockOrder) + 2 * zone.free_blocks(kMaxOrder);
+  }
+  void check_conservation() {
+    std::uint64_t live = 0;
+    for (std::size_t i = 0; i < store.size(); ++i) {
+      live += frames_in(order_of(store.page(i)));
+    }
+    EXPECT_FALSE(pages.drain_all().failed());
+    EXPECT_EQ(pages.zone().census().out(), live);
+    EXPECT_EQ(pages.zone().zone().audit(), free());
+    EXPECT_EQ(store.wrong(), 0U);
+  }
+
+  PageAllocator pages{options()};
+  MovableStore store{pages};
+};
+INSTANTIATE_TEST_SUITE_P(Engines, Compaction,
+                         testing::Values(EngineChoice::buddy, EngineChoice::bitmap),
+                         [](const auto& engine) {
+                           return engine.param == EngineChoice::buddy ? "Buddy" : "Bitmap";
+                         });
+
+TEST_P(Compaction, EmptiesAsManyPageblocksAsThereIsRoomForWhatLivesInThem) {
+  for (const double share : {0.5, 0.8, 0.2}) {
+    store.clear();
+    scatter(share);
+    ASSERT_EQ(whole_blocks(), 0U);
+    const std::uint64_t possible = free() / 512;
+    const std::uint64_t live = store.size();
+    const std::uint64_t migrated = store.migrated();
+    const CompactionReport report = pages.compact();
+    EXPECT_EQ(whole_blocks(), possible) << share;
+    EXPECT_EQ(report.emptied, possible);
+    EXPECT_EQ(report.failed, 0U);
+    EXPECT_EQ(report.moved, store.migrated() - migrated);
+    // The emptiest are emptied: no more than that share of all that live.
+    EXPECT_LE(report.moved, live * possible / kBlocks);
+    EXPECT_EQ(store.size(), live);
+    check_conservation();
+  }
+}
+
+TEST_P(Compaction, CarriesNothingWhenNothingCanBeWon) {
+  EXPECT_EQ(pages.compact().moved, 0U);
+  while (store.add()) {
+  }
+  EXPECT_EQ(pages.compact().moved, 0U);
+  store.clear();
+  for (int i = 0; i < 100; ++i) {
+    store.add();
+  }
+  EXPECT_EQ(pages.compact().moved, 0U) << "they are together already";
+}
+
+TEST_P(Compaction, CarriesPagesOfSeveralFramesAsTheyAre) {
+  std::mt19937 random(3);
+  for (;;) {
+    const unsigned order = random() % 5;
+    if (!store.add(Order{order})) {
+      break;
+    }
+  }
+  for (std::size_t i = store.size(); i-- > 0;) {
+    if (random() % 2 == 0) {
+      store.drop(i);
+    }
+  }
+  const std::uint64_t before = whole_blocks();
+  const CompactionReport report = pages.compact();
+  EXPECT_GT(report.emptied, 3U);
+  EXPECT_EQ(whole_blocks(), before + report.emptied);
+  check_conservation();
+}
+
+TEST_P(Compaction, APageThatStaysKeepsItsPageblock) {
+  scatter(0.5);
+  const PageRef shared{store.page(0)};
+  ASSERT_TRUE(ref(store.page(0)));  // somebody else looks at it
+  Page* const before = store.page(0);
+  pages.compact();
+  EXPECT_EQ(store.page(0), before);
+  check_conservation();
+}
+
+TEST_P(Compaction, AnOwnerMayRefuseEitherStepAndNothingIsLost) {
+  for (int which = 0; which < 2; ++which) {
+    store.clear();
+    scatter(0.5);
+    store.refuse_isolate_every(which == 0 ? 100 : 0);
+    store.refuse_migrate_every(which == 1 ? 100 : 0);
+    const std::uint64_t put_back = store.put_back();
+    const CompactionReport report = pages.compact();
+    EXPECT_GT(report.refused, 0U);
+    EXPECT_GT(report.failed, 0U);
+    EXPECT_EQ(store.put_back() - put_back, which == 1 ? report.refused : 0);
+    store.refuse_isolate_every(0);
+    store.refuse_migrate_every(0);
+    check_conservation();
+    pages.compact();
+    EXPECT_GE(whole_blocks(), free() / 512 - 1);
+    check_conservation();
+  }
+}
+
+TEST_P(Compaction, WithoutItsMoverAPageIsPinned) {
+  scatter(0.5);
+  store.mover().remove();
+  EXPECT_EQ(pages.alloc_movable(store.mover()), nullptr);
+  EXPECT_EQ(pages.compact().moved, 0U);
+  EXPECT_EQ(whole_blocks(), 0U);
+  pages.add_mover(store.mover());
+  EXPECT_EQ(pages.compact().moved, 0U) << "these were of the registration that has ended";
+  check_conservation();
+}
+
+TEST_P(Compaction, ARequestForALargeBlockMakesItsOwnRoom) {
+  scatter(0.5);
+  ASSERT_EQ(whole_blocks(), 0U);
+  for (const unsigned order : {9U, 10U, 8U, 5U}) {
+    const std::uint64_t moved = store.migrated();
+    const PageRef page = pages.alloc(Order{order});
+    EXPECT_FALSE(page.empty()) << order;
+    EXPECT_LE(store.migrated() - moved, order == 10 ? 700U : 350U) << "no more than it needs";
+  }
+  check_conservation();
+}
+
+TEST_P(Compaction, NoWaitAndNoReclaimCarryNothing) {
+  scatter(0.5);
+  EXPECT_TRUE(pages.alloc(kPageblockOrder, AllocFlags::no_wait).empty());
+  EXPECT_TRUE(pages.alloc(kPageblockOrder, AllocFlags::no_reclaim).empty());
+  EXPECT_EQ(store.migrated(), 0U);
+}
+
+TEST_P(Compaction, FailuresPutItOff) {
+  scatter(0.5);
+  store.refuse_isolate_every(1);
+  const auto runs = [&] { return pages.zone().zone().counters().compactions.get(); };
+  const auto deferred = [&] { return pages.zone().zone().counters().compactions_deferred.get(); };
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(pages.alloc(kPageblockOrder).empty());
+  }
+  EXPECT_EQ(runs(), 4U) << "the first, then every 2nd, 4th, 8th";
+  EXPECT_EQ(deferred(), 16U);
+  store.refuse_isolate_every(0);
+  std::uint64_t asked = 0;
+  while (pages.alloc(kPageblockOrder).empty()) {
+    ASSERT_LT(++asked, 20U);
+  }
+  EXPECT_FALSE(pages.alloc(kPageblockOrder).empty()) << "a success ends it";
+}
+
+TEST_P(Compaction, ALongRunIsMadeOfWhatCanBeCarriedAway) {
+  scatter(0.6);
+  ASSERT_EQ(whole_blocks(), 0U);
+  PageRun run = pages.alloc_contiguous({4 * 512 + 17});
+  ASSERT_FALSE(run.empty());
+  std::memset(run.data(), 0x55, run.size().value);
+  EXPECT_EQ(store.wrong(), 0U);
+  const std::uint64_t live = store.size();
+  EXPECT_FALSE(pages.drain_all().failed());
+  EXPECT_EQ(pages.zone().census().out(), live + 4 * 512 + 17);
+  run.reset();
+  check_conservation();
+}
+
+// An owner adds and drops pages in two threads; others take and give ordinary ones, large ones too; a third
+// compacts all the time.
+TEST_P(Compaction, LosesNothingWhileEverybodyIsAtWork) {
+  while (store.size() < 3000 && store.add()) {
+  }
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 2; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      while (!stop.load(std::memory_order_relaxed)) {
+        if (random() % 2 == 0) {
+          store.add(Order{random() % 8 == 0 ? static_cast<unsigned>(random() % 3) : 0});
+        } else if (store.size() > 1000) {
+          store.drop(random());
+        }
+      }
+    });
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed + 77);
+      std::vector<PageRef> mine;
+      while (!stop.load(std::memory_order_relaxed)) {
+        if (mine.size() < 200 && random() % 2 == 0) {
+          mine.push_back(
+              pages.alloc(Order{random() % 10 == 0 ? 9 : static_cast<unsigned>(random() % 3)}));
+        } else if (!mine.empty()) {
+          mine[random() % mine.size()].reset();
+        }
+        std::erase_if(mine, [](const PageRef& ref) { return ref.empty(); });
+      }
+    });
+  }
+  std::uint64_t emptied = 0;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (int i = 0; i < 100 || (emptied < 5 && std::chrono::steady_clock::now() < until); ++i) {
+    emptied += pages.compact().emptied;
+    pages.alloc_contiguous({1025}).reset();
+  }
+  stop = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_GT(store.migrated(), 0U);
+  EXPECT_GT(emptied, 0U);
+  check_conservation();
+  store.clear();
+  EXPECT_FALSE(pages.drain_all().failed());
+  EXPECT_EQ(free(), whole_pages(kCapacity).value);
+  EXPECT_EQ(pages.zone().zone().free_blocks(kMaxOrder), 8U);
+}
+
+}  // namespace
+}  // namespace weir
