@@ -19,6 +19,7 @@
 #include "tests/support/interrupt.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/zones.hpp"
+#include "weir/page/page_allocator.hpp"
 #include "weir/percpu/cached_zone.hpp"
 #include "weir/percpu/zone_registry.hpp"
 
@@ -103,6 +104,26 @@ TEST(Closing, AnOwnerMayEndAZoneAtAnyPointOfABulkThatGivesItsLastPages) {
                     k, [&] { home.give_last(); }, [&] { owner.ask(); });
               }
               return zone_registry::count() == before ? 0 : 1;
+            }),
+            0);
+}
+
+// Whoever looks for the page of an address, and is late: the zone ends at each instruction of it.
+TEST(Closing, AnAddressMayBeLookedUpWhileItsZoneEnds) {
+  if (!test::kCanInterrupt) {
+    GTEST_SKIP() << "no single steps here";
+  }
+  EXPECT_EQ(test::run_in_child_or_hang([] {
+              bool within = true;
+              for (std::uint64_t k = 1; within; k += test::kSanitized ? 7 : 1) {
+                auto zone = std::make_unique<PageAllocator>(Options{
+                    .capacity = Bytes{kFrames * kFrameBytes}, .engine = test::engine_under_test()});
+                const std::byte* const address = zone->effective().extent.base + 77;
+                Helper owner([&] { zone.reset(); });
+                within = test::interrupt_at(
+                    k, [&] { static_cast<void>(page_of(address)); }, [&] { owner.ask(); });
+              }
+              return 0;
             }),
             0);
 }

@@ -463,7 +463,10 @@ Page* head_by_order(const Zone& zone, PageIndex frame) noexcept {
       return page;
     }
   }
-  return zone.is_taken(frame) ? page_at(frame) : nullptr;
+  // The state last: a zone that closes meanwhile makes it kAbsent before it forgets its bits.
+  const bool taken = zone.is_taken(frame);
+  const FrameState state = page_at(frame)->state.load(memory_order_relaxed);
+  return taken && state != FrameState::kAbsent ? page_at(frame) : nullptr;
 }
 
 }  // namespace

@@ -64,7 +64,8 @@ class BasicBitmapEngine {
   // for those of a block above order 0 that is out: its head has the order, the others say kInner. No
   // two ranges share a block of the largest order. Undone whole on failure.
   Error adopt(PageIndex first, PageCount frames, Memory& memory = system_memory()) noexcept;
-  // Forgets all ranges and gives their memory back. At rest; free_pages() may still be asked.
+  // Forgets all ranges. At rest; free_pages() may still be asked, and whoever is inside is_free() meanwhile
+  // reads on: the ranges' memory goes with the next close().
   void close() noexcept;
 
   // From here on: any thread, lock-free, async-signal-safe, without a system call. `cpu`: any number,
@@ -187,7 +188,7 @@ class BasicBitmapEngine {
   };
 
   [[nodiscard]] WEIR_HOT Range* range_of(PageIndex page) const noexcept {
-    Range* range = ranges_;
+    Range* range = ranges();
     while (range != nullptr && !range->has(page)) {
       range = range->next;
     }
@@ -294,14 +295,20 @@ class BasicBitmapEngine {
 
   template <class Look>
   void for_each_block(Look look) const {
-    for (Range* range = ranges_; range != nullptr; range = range->next) {
+    for (Range* range = ranges(); range != nullptr; range = range->next) {
       for (std::uint32_t number = 0; number < range->blocks; ++number) {
         look(Block{range, number});
       }
     }
   }
 
-  Range* ranges_ = nullptr;  // constant after adopt()
+  [[nodiscard]] WEIR_HOT Range* ranges() const noexcept {
+    return ranges_.load(memory_order_relaxed);
+  }
+  static void release(Range* ranges) noexcept;
+
+  Atomic<Range*> ranges_{nullptr};  // constant after adopt()
+  Range* retired_ = nullptr;        // of the time before the last close(), for whoever is late
   Counts counts_;
   Slot slots_[kMobilities * kCpuSlots];
 };

@@ -19,14 +19,24 @@ namespace weir {
 template <template <class> class AtomicT>
 BasicBitmapEngine<AtomicT>::~BasicBitmapEngine() {
   close();
+  release(retired_);
+}
+
+template <template <class> class AtomicT>
+void BasicBitmapEngine<AtomicT>::release(Range* ranges) noexcept {
+  while (ranges != nullptr) {
+    Range* const range = ranges;
+    ranges = range->next;
+    range->memory->release(reinterpret_cast<std::byte*>(range), range->memory_size);
+  }
 }
 
 template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::close() noexcept {
-  while (ranges_ != nullptr) {
-    Range* const range = ranges_;
-    ranges_ = range->next;
-    range->memory->release(reinterpret_cast<std::byte*>(range), range->memory_size);
+  if (Range* const ended = ranges(); ended != nullptr) {
+    ranges_.store(nullptr, memory_order_relaxed);
+    release(retired_);
+    retired_ = ended;
   }
   counts_.word.store(0, memory_order_relaxed);
   for (Slot& slot : slots_) {
@@ -73,11 +83,15 @@ Error BasicBitmapEngine<AtomicT>::adopt(PageIndex first, PageCount frames,
   range->memory_size = size;
   range->memory = &memory;
   fill(*range);
-  Range** end = &ranges_;
-  while (*end != nullptr) {
-    end = &(*end)->next;
+  Range* last = ranges();
+  while (last != nullptr && last->next != nullptr) {
+    last = last->next;
   }
-  *end = range;
+  if (last != nullptr) {
+    last->next = range;
+  } else {
+    ranges_.store(range, memory_order_relaxed);
+  }
   counts_.word.fetch_add(frames.value, memory_order_relaxed);
   return kOk;
 }
@@ -205,7 +219,7 @@ std::uint64_t BasicBitmapEngine<AtomicT>::audit() const noexcept {
     frames += entry.count();
     available += entry.available();
   });
-  for (const Range* range = ranges_; range != nullptr; range = range->next) {
+  for (const Range* range = ranges(); range != nullptr; range = range->next) {
     WEIR_CHECK(range->index.consistent(), "BlockIndex X1");
   }
   WEIR_CHECK(available == free_pages() + claimed_pages(), "BitmapEngine E2");
@@ -219,7 +233,7 @@ void BasicBitmapEngine<AtomicT>::recover_in_child() noexcept {
     slot.runs.store(kNone, memory_order_relaxed);
     slot.word.store(0, memory_order_relaxed);
   }
-  for (Range* range = ranges_; range != nullptr; range = range->next) {
+  for (Range* range = ranges(); range != nullptr; range = range->next) {
     range->index.clear_all();
   }
   std::uint64_t frames = 0;
@@ -243,7 +257,7 @@ void BasicBitmapEngine<AtomicT>::recover_in_child() noexcept {
 template <template <class> class AtomicT>
 Bytes BasicBitmapEngine<AtomicT>::metadata() const noexcept {
   Bytes size{sizeof *this};
-  for (const Range* range = ranges_; range != nullptr; range = range->next) {
+  for (const Range* range = ranges(); range != nullptr; range = range->next) {
     size = size + range->memory_size;
   }
   return size;

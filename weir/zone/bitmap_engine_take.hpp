@@ -19,7 +19,7 @@ namespace weir {
 // A wholly free pageblock, or two neighbours.
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::find_whole(Order order, std::uint32_t cpu) noexcept -> Block {
-  if (Range* const range = ranges_; order == kPageblockOrder && range != nullptr) [[likely]] {
+  if (Range* const range = ranges(); order == kPageblockOrder && range != nullptr) [[likely]] {
     const Block block{range, range->index.next_unpaired(kFreeBucket, start_of(*range, cpu))};
     if (block.number != kNone && block.entry().all_free()) [[likely]] {
       return block;
@@ -63,7 +63,7 @@ bool BasicBitmapEngine<AtomicT>::take_whole(Block block, Order order) noexcept {
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::block_named(std::uint32_t name) const noexcept -> Block {
   const std::uint32_t base = name * kPageblockFrames;
-  for (Range* range = ranges_; name != kNone && range != nullptr; range = range->next) {
+  for (Range* range = ranges(); name != kNone && range != nullptr; range = range->next) {
     const std::uint32_t number = (base - range->base) / kPageblockFrames;
     if (number < range->blocks) {
       return {range, number};
@@ -248,7 +248,7 @@ auto BasicBitmapEngine<AtomicT>::find_fallback(Order order, std::uint32_t cpu,
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::find_hinted(Order order, unsigned bucket,
                                              std::uint32_t cpu) noexcept -> Block {
-  for (Range* range = ranges_; range != nullptr; range = range->next) {
+  for (Range* range = ranges(); range != nullptr; range = range->next) {
     const auto next = [&](std::uint32_t from) {
       return order == kMaxOrder      ? range->index.next_pair(bucket, from)
              : bucket == kFreeBucket ? range->index.next_unpaired(bucket, from)
@@ -290,7 +290,7 @@ auto BasicBitmapEngine<AtomicT>::find_hinted(Order order, unsigned bucket,
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::scan(Order order) const noexcept -> Block {
   const std::uint32_t least = std::min(frames_in(order), kPageblockFrames);
-  for (Range* range = ranges_; range != nullptr; range = range->next) {
+  for (Range* range = ranges(); range != nullptr; range = range->next) {
     for (std::uint32_t number = 0; number < range->blocks; number += 2) {
       if (EntryPair{range->pairs[number / 2].load(memory_order_relaxed)}.most() < least) {
         continue;
