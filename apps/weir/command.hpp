@@ -37,6 +37,7 @@ using Action = std::function<int()>;
 void add_demo(CLI::App& app, Action& chosen);
 void add_lab(CLI::App& app, Action& chosen);
 void add_info(CLI::App& app, Action& chosen);
+void add_map(CLI::App& app, Action& chosen);
 
 // `options` changed by WEIR_OPTIONS; bad text ends the command.
 [[nodiscard]] Options with_environment(Options options);

@@ -19,6 +19,7 @@
 #include "lab/harness/machine.hpp"
 #include "weir/os/system_info.hpp"
 #include "weir/page/page_allocator.hpp"
+#include "weir/stats/metadata.hpp"
 
 namespace weir::app {
 
@@ -122,6 +123,27 @@ std::string limit_or_none(std::uint64_t frames) {
   return frames == 0 ? "none" : std::to_string(frames);
 }
 
+// What stands beside the frames, each part with its share of them.
+void tell_metadata(Teller& tell, const Metadata& metadata, PageCount managed) {
+  const auto part = [&](const std::string& name, const char* metric, Bytes size,
+                        const std::string& why) {
+    const double share =
+        100.0 * static_cast<double>(size.value) / static_cast<double>(bytes(managed).value);
+    tell.number(name, metric, size.value, "bytes", fmt::format("{} ({:.3f} %)", size.value, share),
+                why);
+  };
+  tell.topic("metadata", "weir.page");
+  part("metadata: descriptors", "metadata_descriptors", metadata.descriptors,
+       fmt::format("{} bytes a frame of {}", sizeof(Page), kFrameBytes));
+  part("metadata: engine", "metadata_engine", metadata.engine,
+       "a bit a frame, counts and an index");
+  part("metadata: depot", "metadata_depot", metadata.depot, "256 bytes a cluster, and links");
+  part("metadata: lists", "metadata_lists", metadata.lists, "4 KiB for each CPU that came by");
+  part("metadata: maps", "metadata_maps", metadata.maps, "from addresses to frames");
+  part("metadata: zone", "metadata_zone", metadata.zone, "its state and counters");
+  part("metadata: all", "metadata", metadata.total(), "");
+}
+
 void tell_allocator(Teller& tell, const Effective& effective, const ZoneState& state) {
   tell.topic("allocator", "weir.page");
   tell.text("per-CPU lists", effective.list_mode, effective.list_mode_reason);
@@ -206,8 +228,10 @@ struct InfoCommand {
     tell_system(tell, system);
     lab::MachineCard card = lab::machine_card(system);
     try {
-      const PageAllocator pages(options);
+      PageAllocator pages(options);
+      pages.alloc().reset();  // so that the list of this CPU is there
       tell_allocator(tell, pages.effective(), pages.zone_state());
+      tell_metadata(tell, metadata_of(pages), pages.effective().managed);
       card.modes.emplace_back("lists", pages.effective().list_mode);
     } catch (const std::invalid_argument& error) {
       throw CommandError(kBadUsage, error.what());

@@ -46,6 +46,7 @@ int run(int argc, const char* const* argv) {
   weir::app::add_demo(app, chosen);
   weir::app::add_lab(app, chosen);
   weir::app::add_info(app, chosen);
+  weir::app::add_map(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version

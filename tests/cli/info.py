@@ -18,6 +18,7 @@ class Info(WeirTest):
             (("lab", "--help"), ("--quick", "--filter", "--rounds", "--json", "--html", "list",
                                  "WEIR_LAB_NO_DLOPEN")),
             (("info", "--help"), ("--json", "--options")),
+            (("map", "--help"), ("--movable", "--rounds", "--given", "--width", "--json")),
         ]:
             with self.subTest(args=args):
                 result = self.run_weir(*args)
@@ -44,6 +45,10 @@ class Info(WeirTest):
         facts = {fact["name"]: fact for fact in document["facts"]}
         self.assertEqual(facts["AF_XDP"]["value"] in ("yes", "no"), True)
         self.assertNotEqual(facts["per-CPU lists"]["why"], "")
+        managed = 65536 * 4096
+        parts = [row["median"] for row in rows if row["metric"].startswith("metadata_")]
+        self.assertEqual(sum(parts), self.row(rows, "weir.page", "metadata")["median"])
+        self.assertLessEqual(sum(parts), 0.009 * managed)
 
     def test_json_into_a_file_leaves_the_text(self):
         result = self.run_weir("info", "--json", "info.json")

@@ -165,6 +165,8 @@ class BasicDepot {
   [[nodiscard]] std::uint32_t bodies() const noexcept { return bodies_; }
   [[nodiscard]] std::uint32_t shards() const noexcept { return shard_count_; }
   [[nodiscard]] std::uint32_t cluster_frames() const noexcept { return cluster_frames_; }
+  // Memory of bodies and links.
+  [[nodiscard]] Bytes metadata() const noexcept { return memory_size_; }
   [[nodiscard]] std::uint32_t capacity() const noexcept {
     return capacity_.load(memory_order_relaxed);
   }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#include "weir/stats/metadata.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace weir {
+namespace {
+
+double share_of(const PageAllocator& pages) {
+  return static_cast<double>(metadata_of(pages).total().value) /
+         static_cast<double>(bytes(pages.effective().managed).value);
+}
+
+TEST(Metadata, IsAtMostNineThousandthsOfTheMemory) {
+  for (const EngineChoice engine : {EngineChoice::buddy, EngineChoice::bitmap}) {
+    for (const Bytes capacity : {64_MiB, 256_MiB, 1_GiB, 8_GiB}) {
+      Options options;
+      options.capacity = capacity;
+      options.engine = engine;
+      PageAllocator pages(options);
+      for (int i = 0; i < 1000; ++i) {
+        static_cast<void>(pages.alloc());  // the list of this CPU, and its depot, are in use
+      }
+      EXPECT_LE(share_of(pages), 0.009) << capacity.value;
+      EXPECT_GE(share_of(pages), 0.0078) << "descriptors alone are 32 bytes of 4096";
+    }
+  }
+}
+
+// What the process grows by, when all descriptors are written, is what was told.
+TEST(Metadata, AgreesWithWhatTheProcessGrowsBy) {
+  const auto resident = [] {
+    std::ifstream file("/proc/self/statm");
+    std::uint64_t size = 0;
+    std::uint64_t pages = 0;
+    file >> size >> pages;
+    return pages * 4096;
+  };
+  const std::uint64_t before = resident();
+  Options options;
+  options.capacity = 8_GiB;
+  PageAllocator pages(options);
+  static_cast<void>(pages.alloc());
+  const std::uint64_t grown = resident() - before;
+  const std::uint64_t told = metadata_of(pages).total().value;
+  EXPECT_LT(grown, told + (2U << 20)) << told;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_GT(grown + (2U << 20), told);
+#endif
+}
+
+TEST(Metadata, CountsEveryPieceAndItsShareOfALargestBlock) {
+  constexpr std::size_t kBlock = 4U << 20;
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(kBlock, 2 * kBlock),
+                                                           &std::free);
+  auto* const base = static_cast<std::byte*>(memory.get());
+  const std::span<std::byte> pieces[] = {{base + 4096, 4096}, {base + kBlock, 4096}};
+  const PageAllocator pages(pieces, {});
+  EXPECT_EQ(metadata_of(pages).descriptors, Bytes{2 * 1024 * 32});
+}
+
+}  // namespace
+}  // namespace weir
