@@ -160,6 +160,9 @@ TEST_F(ReleaseDeathTest, ReportsADoubleFreeWhereverThePageIs) {
 }
 
 TEST_F(ReleaseDeathTest, ReportsADoubleFreeOfTheHeadOfAFreeBlockAsOne) {
+  Options options = kSmall;
+  options.engine = EngineChoice::buddy;  // whose free blocks say so
+  PageAllocator pages(options);
   std::vector<Page*> all(4096);
   ASSERT_EQ(pages.alloc_bulk(std::span<Page*>(all)), 4096U);
   Page* first = page_at(pages.zone().pieces().front().first);
@@ -183,6 +186,24 @@ TEST_F(ReleaseDeathTest, ReportsAPageThatWasNeverHandedOut) {
   // The rest of the cluster lies on the list.
   EXPECT_DEATH(unref(neighbour + 1), "double free");
   unref(neighbour);
+}
+
+// The word of a tail is that of a sole owner's ordinary page; its state is not.
+TEST(ReleaseAlwaysDeathTest, ADropOfATailIsReportedInEveryBuild) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const EngineChoice engine : {EngineChoice::buddy, EngineChoice::bitmap}) {
+    Options options = kSmall;
+    options.engine = engine;
+    PageAllocator pages(options);
+    for (const unsigned order : {1U, 3U, 6U, 8U}) {
+      const PageRef run = pages.alloc(Order{order});
+      EXPECT_DEATH(unref(run.get() + 1), "free of a tail: release: frame [0-9]+ is inside a page");
+      EXPECT_DEATH(unref(run.get() + frames_in(Order{order}) - 1), "free of a tail");
+    }
+    // What was inside is ordinary once it is free.
+    std::vector<PageRef> all(4096);
+    EXPECT_EQ(pages.alloc_bulk(all), 4096U);
+  }
 }
 
 TEST(ReleaseAlwaysDeathTest, SlowPathsVerifyInEveryBuild) {
