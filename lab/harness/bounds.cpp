@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "lab/harness/control.hpp"
 #include "lab/harness/table.hpp"
 
 namespace weir::lab {
@@ -18,10 +19,85 @@ namespace {
 constexpr const char* kSchema = "weir-bounds/1";
 
 Bound bound_of(const nlohmann::json& entry) {
-  return {entry.at("experiment").get<std::string>(), entry.at("case").get<std::string>(),
-          entry.at("contender").get<std::string>(),
-          entry.at("references").get<std::vector<std::string>>(),
-          entry.at("at_most").get<double>()};
+  Bound bound;
+  bound.experiment = entry.at("experiment").get<std::string>();
+  bound.case_name = entry.at("case").get<std::string>();
+  bound.contender = entry.at("contender").get<std::string>();
+  if (entry.contains("references")) {
+    bound.references = entry.at("references").get<std::vector<std::string>>();
+  }
+  bound.metric = entry.value("metric", "");
+  bound.or_spread = entry.value("or_spread", false);
+  if (entry.contains("at_least")) {
+    bound.at_least = entry.at("at_least").get<double>();
+  }
+  if (entry.contains("at_most") || !entry.contains("at_least")) {
+    bound.at_most = entry.at("at_most").get<double>();
+  }
+  return bound;
+}
+
+// What is wrong with an entry that could be read; empty if nothing is.
+const char* problem_of(const nlohmann::json& entry, const Bound& bound) {
+  if (entry.contains("references") && bound.references.empty()) {
+    return "it needs a reference, or no word of references";
+  }
+  if (bound.references.empty() && (bound.metric.empty() || bound.or_spread)) {
+    return "without references it needs a metric, and knows no spread";
+  }
+  if (entry.contains("at_most") == entry.contains("at_least") || !(bound.limit() > 0)) {
+    return "it needs one of at_most and at_least, above 0";
+  }
+  return "";
+}
+
+// The figures of the contender by themselves, as if over 1.
+PairedRatio figure(const Series& series) {
+  const Summary summary = summarize(series.values);
+  return {summary.median,
+          median_interval_95(series.values),
+          {summary.low, summary.high},
+          series.values.size()};
+}
+
+// Why two series have no ratio; empty if they have.
+const char* no_ratio(const Series& series, const Series& reference) {
+  if (series.values.size() != reference.values.size()) {
+    return "not taken in the same rounds";
+  }
+  const bool zeros = std::any_of(reference.values.begin(), reference.values.end(),
+                                 [](double value) { return value == 0; });
+  return zeros ? "the reference has rounds of 0" : "";
+}
+
+// Puts the ratio or figure into `check`, or why there is none.
+void measure(BoundCheck& check, const CaseResult& result) {
+  const Bound& bound = check.bound;
+  const Metric& main = result.experiment->metric;
+  const std::string metric = bound.metric.empty() ? main.name : bound.metric;
+  const ContenderResult* const self = find_contender(result, bound.contender);
+  const Series* const series = self == nullptr ? nullptr : self->find(metric);
+  if (series == nullptr) {
+    check.why = fmt::format("{} has no figures", bound.contender);
+    return;
+  }
+  if (bound.references.empty()) {
+    check.ratio = figure(*series);
+    return;
+  }
+  const ContenderResult* const reference =
+      best_of(result, bound.references, metric, bound.at_least > 0);
+  if (reference == nullptr) {
+    check.why = fmt::format("{} has no figures", fmt::join(bound.references, ", "));
+    return;
+  }
+  check.reference = reference->name;
+  const Series& other = *reference->find(metric);
+  check.why = no_ratio(*series, other);
+  if (check.why.empty()) {
+    check.ratio = paired_ratio(series->values, other.values);
+    check.spread = bound.or_spread ? std::min(relative_spread(other.values), kNoisySpread) : 0;
+  }
 }
 
 // Without a reference or a ratio: why.
@@ -35,23 +111,34 @@ BoundCheck check_one(const Bound& bound, std::span<const CaseResult> results) {
     return check;
   }
   check.verdict = Verdict::undecided;
-  const ContenderResult* const self = find_contender(*result, bound.contender);
-  const ContenderResult* const reference = best_of(*result, bound.references);
-  if (self == nullptr || !has_figures(*result, *self)) {
-    check.why = fmt::format("{} has no figures", bound.contender);
-  } else if (reference == nullptr) {
-    check.why = fmt::format("{} has no figures", fmt::join(bound.references, ", "));
-  } else {
-    check.reference = reference->name;
-    check.ratio = ratio(*result, *self, *reference);
-    check.verdict = decide(*check.ratio, bound.at_most);
-    if (check.verdict == Verdict::undecided) {
-      check.why = check.ratio->interval ? "the interval contains the bound" : "too few rounds";
-    } else if (result->noisy()) {
-      check.why = "in a noisy run";
-    }
+  measure(check, *result);
+  if (!check.ratio) {
+    return check;
+  }
+  check.verdict = bound.at_least > 0
+                      ? decide_least(*check.ratio, bound.at_least * (1 - check.spread))
+                      : decide(*check.ratio, bound.at_most * (1 + check.spread));
+  if (check.verdict == Verdict::undecided) {
+    check.why = check.ratio->interval ? "the interval contains the bound" : "too few rounds";
+  } else if (result->noisy()) {
+    check.why = "in a noisy run";
   }
   return check;
+}
+
+std::string subject_of(const Bound& bound) {
+  return fmt::format("{} {}: {}{}{}", bound.experiment, bound.case_name, bound.contender,
+                     bound.metric.empty() ? "" : ", ", bound.metric);
+}
+
+std::string limit_text(const BoundCheck& check) {
+  const Bound& bound = check.bound;
+  const bool least = bound.at_least > 0;
+  std::string text = fmt::format("{}{:g}", least ? "at least " : "", bound.limit());
+  if (bound.or_spread && check.ratio) {
+    text += fmt::format(" {} {:.2f}", least ? "-" : "+", bound.limit() * check.spread);
+  }
+  return text;
 }
 
 }  // namespace
@@ -65,10 +152,8 @@ BoundsOrProblem parse_bounds(const std::string& text) {
     }
     for (const nlohmann::json& entry : document.at("bounds")) {
       parsed.bounds.push_back(bound_of(entry));
-      if (parsed.bounds.back().references.empty() || !(parsed.bounds.back().at_most > 0)) {
-        return {{},
-                fmt::format("bound {}: it needs a reference, and at_most above 0",
-                            parsed.bounds.size())};
+      if (const std::string problem = problem_of(entry, parsed.bounds.back()); !problem.empty()) {
+        return {{}, fmt::format("bound {}: {}", parsed.bounds.size(), problem)};
       }
     }
   } catch (const nlohmann::json::exception& error) {
@@ -101,6 +186,16 @@ Verdict decide(const PairedRatio& ratio, double at_most) {
   return ratio.interval->low > at_most ? Verdict::not_met : Verdict::undecided;
 }
 
+Verdict decide_least(const PairedRatio& ratio, double at_least) {
+  if (!ratio.interval) {
+    return Verdict::undecided;
+  }
+  if (ratio.interval->low >= at_least) {
+    return Verdict::met;
+  }
+  return ratio.interval->high < at_least ? Verdict::not_met : Verdict::undecided;
+}
+
 std::vector<BoundCheck> check_bounds(std::span<const Bound> bounds,
                                      std::span<const CaseResult> results) {
   std::vector<BoundCheck> checks;
@@ -112,11 +207,10 @@ std::vector<BoundCheck> check_bounds(std::span<const Bound> bounds,
 }
 
 std::string bounds_table(std::span<const BoundCheck> checks) {
-  Table table({"bound", "at most", "ratio (median, 95 %)", "set against", "verdict"});
+  Table table({"bound", "at most", "ratio or figure (median, 95 %)", "set against", "verdict"});
   for (const BoundCheck& check : checks) {
     const Bound& bound = check.bound;
-    table.add({fmt::format("{} {}: {}", bound.experiment, bound.case_name, bound.contender),
-               fmt::format("{:g}", bound.at_most), check.ratio ? ratio_text(*check.ratio) : "",
+    table.add({subject_of(bound), limit_text(check), check.ratio ? ratio_text(*check.ratio) : "",
                check.reference.empty() ? fmt::format("{}", fmt::join(bound.references, ", "))
                                        : check.reference,
                check.why.empty() ? verdict_text(check.verdict)
@@ -128,10 +222,19 @@ std::string bounds_table(std::span<const BoundCheck> checks) {
 nlohmann::ordered_json bounds_to_json(std::span<const BoundCheck> checks) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const BoundCheck& check : checks) {
-    nlohmann::ordered_json entry = {
-        {"experiment", check.bound.experiment}, {"case", check.bound.case_name},
-        {"contender", check.bound.contender},   {"references", check.bound.references},
-        {"at_most", check.bound.at_most},       {"verdict", verdict_text(check.verdict)}};
+    const Bound& bound = check.bound;
+    nlohmann::ordered_json entry = {{"experiment", bound.experiment},
+                                    {"case", bound.case_name},
+                                    {"contender", bound.contender},
+                                    {"references", bound.references},
+                                    {bound.at_least > 0 ? "at_least" : "at_most", bound.limit()},
+                                    {"verdict", verdict_text(check.verdict)}};
+    if (!bound.metric.empty()) {
+      entry["metric"] = bound.metric;
+    }
+    if (bound.or_spread) {
+      entry["spread"] = check.spread;
+    }
     if (check.ratio) {
       const Interval interval = check.ratio->interval.value_or(check.ratio->extremes);
       entry["reference"] = check.reference;

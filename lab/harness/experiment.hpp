@@ -39,6 +39,17 @@ struct Case {
   std::vector<std::string> without{};  // contenders that take no part in this case
 };
 
+// Further numbers of an experiment that the text shows: a table with a line for each contender and a column
+// for each metric, its medians.
+struct Details {
+  struct Column {
+    const char* head;
+    const char* metric;
+  };
+  std::string title;  // head of the first column: "ns a page at"
+  std::vector<Column> columns;
+};
+
 struct Experiment {
   std::string name;
   std::string question;
@@ -51,6 +62,7 @@ struct Experiment {
   std::vector<std::string> contenders;  // in the order of tables
   // Contenders that weir's rows are set against in a table of their own.
   std::vector<std::string> references{};
+  std::vector<Details> details{};
 };
 
 // nullptr if there is none of that name.

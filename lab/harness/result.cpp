@@ -79,12 +79,17 @@ bool has_figures(const CaseResult& result, const ContenderResult& contender) {
 }
 
 const ContenderResult* best_of(const CaseResult& result, std::span<const std::string> names) {
-  const bool higher = result.experiment->metric.higher_is_better;
+  const Metric& metric = result.experiment->metric;
+  return best_of(result, names, metric.name, metric.higher_is_better);
+}
+
+const ContenderResult* best_of(const CaseResult& result, std::span<const std::string> names,
+                               std::string_view metric, bool higher) {
   const ContenderResult* best = nullptr;
   double best_median = 0;
   for (const std::string& name : names) {
     const ContenderResult* one = find_contender(result, name);
-    const Series* series = one == nullptr ? nullptr : main_series(result, *one);
+    const Series* series = one == nullptr ? nullptr : one->find(metric);
     if (series == nullptr) {
       continue;
     }
@@ -164,6 +169,26 @@ std::string references_table(const CaseResult& result) {
   return empty ? "" : table.text();
 }
 
+std::string details_table(const CaseResult& result, const Details& details) {
+  std::vector<std::string> head{details.title};
+  for (const Details::Column& column : details.columns) {
+    head.emplace_back(column.head);
+  }
+  Table table(std::move(head));
+  for (const ContenderResult& contender : result.contenders) {
+    if (!has_figures(result, contender)) {
+      continue;
+    }
+    std::vector<std::string> cells{contender.name};
+    for (const Details::Column& column : details.columns) {
+      const Series* series = contender.find(column.metric);
+      cells.push_back(series == nullptr ? "-" : number_text(median_of(series->values)));
+    }
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
 }  // namespace
 
 std::string table_of(const CaseResult& result) {
@@ -192,6 +217,9 @@ std::string table_of(const CaseResult& result) {
       "{} rounds; low and high are the least and the greatest; a ratio {} 1 is better.\n",
       result.rounds, metric.higher_is_better ? "above" : "below");
   text += references_table(result);
+  for (const Details& details : result.experiment->details) {
+    text += details_table(result, details);
+  }
   if (result.noisy()) {
     text += fmt::format(
         "This run was noisy: a loop of pure arithmetic varied by {:.0f} %. Take the ratios, not "

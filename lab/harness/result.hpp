@@ -51,6 +51,10 @@ struct CaseResult {
 // The best of those that are named and have figures; nullptr if none has.
 [[nodiscard]] const ContenderResult* best_of(const CaseResult& result,
                                              std::span<const std::string> names);
+// The same by any metric.
+[[nodiscard]] const ContenderResult* best_of(const CaseResult& result,
+                                             std::span<const std::string> names,
+                                             std::string_view metric, bool higher_is_better);
 // nullptr if there is none of that name.
 [[nodiscard]] const ContenderResult* find_contender(const CaseResult& result,
                                                     std::string_view name);
@@ -66,7 +70,7 @@ struct CaseResult {
 [[nodiscard]] std::vector<Row> rows_of(const CaseResult& result);
 
 // The table of the main metric, missing contenders named; the table of weir's ratios to the
-// references of the experiment; and a warning if the run was noisy.
+// references of the experiment; the tables of its details; and a warning if the run was noisy.
 [[nodiscard]] std::string table_of(const CaseResult& result);
 
 // "0.93 (0.88 to 0.97)"

@@ -127,6 +127,23 @@ TEST(Result, AMissingContenderHasNoRowButALineInTheTable) {
   EXPECT_NE(table_of(result).find("not found: package gone"), std::string::npos);
 }
 
+TEST(Result, DetailsStandInTablesOfTheirOwn) {
+  Experiment e = experiment(true);
+  e.details = {{"by level", {{"first", "l1"}, {"second", "l2"}}}};
+  CaseResult result = forward_result(e);
+  for (ContenderResult& contender : result.contenders) {
+    if (contender.name == "weir.pool") {
+      contender.series.push_back({"l1", "ns", {3, 5, 4}});
+    }
+  }
+  const std::string text = table_of(result);
+  EXPECT_NE(text.find("by level"), std::string::npos) << text;
+  const std::string table = text.substr(text.find("by level"));
+  EXPECT_NE(table.find("first  second\n"), std::string::npos) << table;
+  EXPECT_NE(table.find(" 4.00       -\n"), std::string::npos) << table;
+  EXPECT_EQ(table.find("gone"), std::string::npos) << table;
+}
+
 TEST(Result, TheControlLoopIsARowOfItsOwn) {
   const Experiment e = experiment(true);
   CaseResult result = forward_result(e);
