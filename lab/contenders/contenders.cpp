@@ -20,7 +20,10 @@
 #include "lab/contenders/weir_buffers.hpp"
 #include "lab/contenders/zone_engines.hpp"
 #include "lab/experiments/engines.hpp"
+#include "lab/experiments/fragmentation.hpp"
+#include "lab/experiments/low_memory.hpp"
 #include "lab/experiments/merge.hpp"
+#include "lab/experiments/mixed_load.hpp"
 #include "lab/experiments/trials.hpp"
 
 namespace weir::lab {
@@ -58,12 +61,20 @@ class SharedAllocator {
   std::weak_ptr<Zones> alive_;
 };
 
-// A policy of merging, in the experiment about them.
-TrialOrProblem merge_trial(const TrialSetup& setup, const Options& options) {
-  try {
-    return {std::make_unique<MergeTrial>(merge_case(setup.case_name), options), ""};
-  } catch (const std::exception& error) {
-    return {nullptr, error.what()};
+// Experiments that make a zone of their own from the options of the contender; nullptr for the others.
+// Throws what a PageAllocator throws.
+std::unique_ptr<Trial> own_zone_trial(const TrialSetup& setup, const Options& options) {
+  switch (setup.workload) {
+    case Workload::merge:
+      return std::make_unique<MergeTrial>(merge_case(setup.case_name), options);
+    case Workload::low_memory:
+      return std::make_unique<LowMemoryTrial>(low_memory_case(setup.case_name), options);
+    case Workload::mixed_load:
+      return std::make_unique<MixedLoadTrial>(mixed_load_case(setup.case_name), options);
+    case Workload::fragmentation:
+      return std::make_unique<FragmentationTrial>(fragmentation_case(setup.case_name), options);
+    default:
+      return nullptr;
   }
 }
 
@@ -72,10 +83,10 @@ Contender weir_contender(std::string name, std::string about,
                          std::shared_ptr<SharedAllocator> allocator, More... more) {
   return {std::move(name), std::move(about), "", Side::weir,
           [allocator = std::move(allocator), more...](const TrialSetup& setup) -> TrialOrProblem {
-            if (setup.workload == Workload::merge) {
-              return merge_trial(setup, allocator->options());
-            }
             try {
+              if (auto trial = own_zone_trial(setup, allocator->options()); trial != nullptr) {
+                return {std::move(trial), ""};
+              }
               return make_trial(setup, std::make_shared<B>(allocator->get(), more...));
             } catch (const std::exception& error) {
               return {nullptr, error.what()};
@@ -171,8 +182,15 @@ void add_policies(std::vector<Contender>& all, const Options& weir_options) {
       [](Options& o) { in_buddy(o, Merge::skip); });
   add("weir.page+merge=clusters", "they wait in the engine as whole clusters",
       [](Options& o) { in_buddy(o, Merge::clusters); });
+  add("weir.page+engine=buddy", "the depot before the engine with a lock",
+      [](Options& o) { in_buddy(o, Merge::deferred); });
   add("weir.page+engine=bitmap", "the depot before the engine without a lock",
       [](Options& o) { o.engine = EngineChoice::bitmap; });
+  add("weir.page+engine=bitmap+merge=immediate",
+      "the engine without a lock, without a depot before it", [](Options& o) {
+        o.engine = EngineChoice::bitmap;
+        o.merge = Merge::immediate;
+      });
 }
 
 void add_floors(std::vector<Contender>& all, const std::shared_ptr<PageTrace>& trace) {

@@ -16,6 +16,9 @@ namespace weir::lab {
 [[nodiscard]] Experiment cross_cpu_experiment();
 [[nodiscard]] Experiment engines_experiment();
 [[nodiscard]] Experiment merge_experiment();
+[[nodiscard]] Experiment low_memory_experiment();
+[[nodiscard]] Experiment mixed_load_experiment();
+[[nodiscard]] Experiment fragmentation_experiment();
 
 // In the order of `weir lab list`; live as long as the program.
 [[nodiscard]] std::span<const Experiment> experiments();

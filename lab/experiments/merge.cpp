@@ -184,8 +184,9 @@ Experiment merge_experiment() {
              {"2", "two threads, each on its CPU"},
              {"2-lru", "the same with a lock for used pages", 64, false, {}},
              {"8", "eight threads on two CPUs", 64, false, {}}};
-  e.contenders = {"weir.page+merge=immediate", "weir.page+merge=skip", "weir.page+merge=clusters",
-                  "weir.page", "weir.page+engine=bitmap"};
+  e.contenders = {"weir.page+merge=immediate", "weir.page+merge=skip",
+                  "weir.page+merge=clusters",  "weir.page",
+                  "weir.page+engine=buddy",    "weir.page+engine=bitmap"};
   e.references = {"weir.page+merge=immediate"};
   return e;
 }

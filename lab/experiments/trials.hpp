@@ -31,6 +31,9 @@ TrialOrProblem make_trial(const TrialSetup& setup, std::shared_ptr<B> buffers) {
       break;
     case Workload::engines:
     case Workload::merge:
+    case Workload::low_memory:
+    case Workload::mixed_load:
+    case Workload::fragmentation:
       break;
   }
   return {nullptr, "it takes no part in this experiment"};

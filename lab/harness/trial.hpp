@@ -21,12 +21,15 @@ namespace weir::lab {
 
 // What a trial does between its allocations; one template each in lab/experiments.
 enum class Workload : unsigned char {
-  pairs,      // one buffer out and back, one CPU
-  bulk,       // a batch of buffers out and back, one CPU
-  cross_cpu,  // CPU A takes batches and writes 64 bytes of each buffer, CPU B gives back
-  engines,    // the engine of a zone by itself, one CPU
-  merge,      // thousands of pages out one by one, touched, and back; one to eight threads
-  forward,    // CPU A receives, rewrites, transmits; CPU B completes
+  pairs,          // one buffer out and back, one CPU
+  bulk,           // a batch of buffers out and back, one CPU
+  cross_cpu,      // CPU A takes batches and writes 64 bytes of each buffer, CPU B gives back
+  engines,        // the engine of a zone by itself, one CPU
+  merge,          // thousands of pages out one by one, touched, and back; one to eight threads
+  low_memory,     // a live set raised to the watermarks and lowered again, one CPU
+  mixed_load,     // half the threads single pages, half pageblocks
+  fragmentation,  // random frees and as many allocations, a hundred times; one CPU or two
+  forward,        // CPU A receives, rewrites, transmits; CPU B completes
 };
 
 // Batches of bulk and cross_cpu are powers of two up to this.
@@ -37,7 +40,7 @@ struct TrialSetup {
   const Capture* capture = nullptr;  // forward only; outlives the trial
   std::uint32_t buffers = 0;         // how many there are, where the contender is bounded
   std::uint32_t batch = 64;          // bulk and cross_cpu: buffers taken and given at once
-  std::string_view case_name{};      // engines and merge: which of its cases
+  std::string_view case_name{};      // experiments with zones of their own: which of its cases
 };
 
 struct RoundSetup {

@@ -211,6 +211,10 @@ std::string name_of(const testing::TestParamInfo<Workload>& one) {
       return "Engines";
     case Workload::merge:
       return "Merge";
+    case Workload::low_memory:
+    case Workload::mixed_load:
+    case Workload::fragmentation:
+      return "OwnZone";
     case Workload::forward:
       break;
   }
