@@ -75,9 +75,11 @@ class World {
     for (auto& cache : frags_) {
       cache = std::make_unique<FragCache>(*pages_);
     }
+    pages_->add_mover(mover_);
   }
 
   ~World() {
+    mover_.remove();
     t_fake_cpu = -1;
     failpoints::reset();
     items_.clear();
@@ -230,6 +232,9 @@ class World {
     }
     ASSERT_EQ(pages_->zone().zone().free_blocks(kMaxOrder), largest);
   }
+
+  [[nodiscard]] std::uint64_t carried() const { return carried_; }
+  [[nodiscard]] std::uint64_t long_runs() const { return long_runs_; }
 
   [[nodiscard]] std::uint64_t refusals() const { return refused_; }
   [[nodiscard]] const Extent& extent() const { return pages_->effective().extent; }
@@ -594,6 +599,94 @@ class World {
     }
   }
 
+  // Pages that may be carried elsewhere at any later request for a large block.
+  void alloc_movables() {
+    for (std::uint64_t n = below(60); n != 0; --n) {
+      const auto order = static_cast<unsigned>(one_in(8) ? below(5) : 0);
+      Page* const page = pages_->alloc_movable(mover_, Order{order});
+      if (page == nullptr) {
+        ++refused_;
+        return;
+      }
+      ASSERT_EQ(order_of(page), Order{order});
+      page->private_word = index_of(page).value;
+      keep_page(PageRef{page});
+    }
+  }
+  // The mover's steps. Now and then it refuses one.
+  bool migrate(Page* from, Page* to) {
+    if (one_in(2000)) {
+      return false;
+    }
+    const auto item = std::find_if(items_.begin(), items_.end(),
+                                   [from](const Item& some) { return some.head == from; });
+    if (item == items_.end() || to->private_word != index_of(from).value ||
+        order_of(to) != order_of(from)) {
+      ADD_FAILURE() << "carried what is not this owner's, or not as it was";
+      return false;
+    }
+    std::memcpy(address_of(to), address_of(from), bytes(order_of(from)).value);
+    to->private_word = index_of(to).value;
+    note_taken(to);
+    note_dropped(from, frames_in(order_of(from)));
+    static_cast<void>(item->page.detach());
+    item->page = PageRef{to};
+    item->head = to;
+    carried_ += frames_in(order_of(to));
+    return true;
+  }
+
+  // Frames one after the other, each block of them an owner of its own in the side table.
+  void take_run() {
+    const std::uint64_t n = one_in(2) ? 1 + below(1024) : 1025 + below(1500);
+    PageRun run = pages_->alloc_contiguous({n});
+    if (run.empty()) {
+      ++refused_;
+      return;
+    }
+    long_runs_ += n > 1024 ? 1 : 0;
+    ASSERT_EQ(run.frames(), PageCount{n});
+    std::vector<Page*> blocks;
+    for (std::uint64_t i = 0; i < n;) {
+      Page* const block = page_of(run.data() + i * kFrameBytes);
+      ASSERT_EQ(block, run.get() + i);
+      blocks.push_back(block);
+      note_taken(block);
+      i += frames_in(order_of(block));
+    }
+    expect_sums_agree();
+    for (Page* const block : blocks) {
+      note_dropped(block, frames_in(order_of(block)));
+    }
+  }
+
+  // Everything is of the movable, and half of it goes at random: large blocks come about by carrying.
+  void among_movables() {
+    while (!items_.empty()) {
+      drop(items_.size() - 1);
+    }
+    for (auto& cache : frags_) {
+      cache->drain();
+    }
+    for (auto& pool : pools_) {
+      pool.reset();
+    }
+    for (std::uint64_t before = refused_; refused_ == before;) {
+      alloc_movables();
+    }
+    for (std::uint64_t n = items_.size() / 2; n != 0; --n) {
+      drop_one();
+    }
+    if (one_in(2)) {
+      pages_->compact();
+    }
+    for (int i = 0; i < 5; ++i) {
+      take_run();
+      alloc_page();
+    }
+    expect_recount_agrees();
+  }
+
   void rare() {
     switch (below(13)) {
       case 0:
@@ -622,6 +715,18 @@ class World {
         break;
       case 6:
         drop_many();
+        break;
+      case 7:
+      case 8:
+        alloc_movables();
+        break;
+      case 9:
+        take_run();
+        break;
+      case 10:
+        if (one_in(20)) {
+          among_movables();
+        }
         break;
       default:
         drop_one();
@@ -662,6 +767,15 @@ class World {
   std::map<std::uintptr_t, std::uintptr_t> ranges_;  // live fragments
   bool growing_ = true;
   std::uint64_t refused_ = 0;
+  std::uint64_t carried_ = 0;
+  std::uint64_t long_runs_ = 0;
+  PageMover mover_{
+      {[](void* self, Page*) noexcept { return !static_cast<World*>(self)->one_in(2000); },
+       [](void* self, Page* from, Page* to) noexcept {
+         return static_cast<World*>(self)->migrate(from, to);
+       },
+       [](void*, Page*) noexcept {}},
+      this};
 };
 
 using Ground = std::pair<From, EngineChoice>;
@@ -694,6 +808,8 @@ TEST_P(AllocatorProperty, FramesAreConservedAndUniqueOverRandomOperations) {
   world.expect_whole_after_release();
   // A run that never met exhaustion has shown less than it claims.
   EXPECT_GT(world.refusals(), 0U);
+  EXPECT_GT(world.carried(), 0U);
+  EXPECT_GT(world.long_runs(), 0U);
 }
 
 const char* memory_name(From memory) {

@@ -36,6 +36,11 @@ inline constexpr std::uint64_t kListCapacityMax = 256;
 
 // The most full clusters a depot keeps (2 GiB); its words have 14 bits for a cluster.
 inline constexpr std::uint32_t kDepotClustersMax = 8192;
+// The depot keeps this part of a zone. What lies there goes back to users in the order in which it came, not to
+// the fullest pageblocks first, so it keeps those that are nearly empty from becoming free
+// (`weir lab fragmentation`). An engine without a lock is cheap to reach and has a smaller one before it.
+inline constexpr std::uint64_t kDepotShare = 1000;
+inline constexpr std::uint64_t kDepotShareLockFree = 2000;
 
 // A shortage stops the lists for at least so long: then exhaustion costs at most one fence in it.
 inline constexpr std::uint64_t kShortageNs = 1'000'000;

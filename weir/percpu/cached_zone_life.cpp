@@ -54,9 +54,11 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   const std::uint32_t sharers = cpus != 0 ? cpus : lists;
   // By what may be out: lists that hold more than a limit leaves would be emptied all the time.
   const PageCount available = options.limit.value != 0 ? std::min(options.limit, managed) : managed;
-  limits_ = cache_limits(available, sharers, options.lists && list_mode().form != ListForm::off,
-                         options.merge == Merge::deferred, options.high.value, options.depot.value,
-                         options.cached.value);
+  limits_ =
+      cache_limits(available, sharers, options.lists && list_mode().form != ListForm::off,
+                   options.merge == Merge::deferred, options.high.value, options.depot.value,
+                   options.cached.value,
+                   options.engine == EngineChoice::bitmap ? kDepotShareLockFree : kDepotShare);
   if (const Error error =
           lists_.open(lists, limits_.sizes, options.free_order0 == FreeOrder0::list);
       error.failed()) {

@@ -141,14 +141,14 @@ struct CacheLimits {
   std::uint64_t total = 0;           // frames of all lists and the depot together
 };
 
-// The depot: two clusters a list, or a thousandth of the zone where that is more, at most an 8th: what
+// The depot: two clusters a list, or its share of the zone where that is more, at most an 8th: what
 // lies there is unmerged; one that is asked for has a cluster at least. The total: that, the lists,
 // and once more as much for lists that have earned it; at most `cached`. Under a small cap the lists
 // come first, and are made smaller until those of all CPUs fit.
 [[nodiscard]] constexpr CacheLimits cache_limits(PageCount managed, std::uint64_t lists,
                                                  bool lists_on, bool deferred, std::uint64_t high,
-                                                 std::uint64_t depot_frames,
-                                                 std::uint64_t cached) noexcept {
+                                                 std::uint64_t depot_frames, std::uint64_t cached,
+                                                 std::uint64_t share = kDepotShare) noexcept {
   CacheLimits limits;
   limits.sizes = fit_lists(list_sizes(managed, lists, high), lists_on ? cached / lists : 0);
   limits.high = limits.sizes.blocks[0];
@@ -159,7 +159,7 @@ struct CacheLimits {
   std::uint64_t clusters = 0;
   if (deferred) {
     clusters = depot_frames != 0 ? std::max<std::uint64_t>(depot_frames / cluster, 1)
-                                 : std::min(std::max(2 * lists, managed.value / 1000 / cluster),
+                                 : std::min(std::max(2 * lists, managed.value / share / cluster),
                                             managed.value / 8 / cluster);
     clusters = std::min<std::uint64_t>(clusters, kDepotClustersMax);
   }

@@ -143,12 +143,15 @@ TEST(Capacity, LimitsOfAnOrdinaryZone) {
   EXPECT_EQ(limits.total, 2 * (4 * 128U + 1024) + 2 * 4 * 64);
 }
 
-TEST(Capacity, TheDepotOfALargeZoneIsAThousandth) {
+TEST(Capacity, TheDepotOfALargeZoneIsItsShare) {
   const PageCount managed = whole_pages(16_GiB);
   EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 0, kMaxFrames).depot_clusters,
             managed.value / 1000 / 64);
   // Of many lists two clusters each.
   EXPECT_EQ(cache_limits(managed, 64, true, true, 0, 0, kMaxFrames).depot_clusters, 128U);
+  EXPECT_EQ(
+      cache_limits(managed, 2, true, true, 0, 0, kMaxFrames, kDepotShareLockFree).depot_clusters,
+      managed.value / kDepotShareLockFree / kClusterFrames);
   EXPECT_EQ(cache_limits(managed, 2, true, true, 0, 6400, kMaxFrames).depot_clusters, 100U);
   // The words of the depot have room for so many.
   EXPECT_EQ(cache_limits({kMaxFrames}, 2, true, true, 0, kMaxFrames, kMaxFrames).depot_clusters,
