@@ -19,6 +19,7 @@
 #include "lab/contenders/page_trace.hpp"
 #include "lab/contenders/weir_buffers.hpp"
 #include "lab/contenders/zone_engines.hpp"
+#include "lab/experiments/compaction.hpp"
 #include "lab/experiments/engines.hpp"
 #include "lab/experiments/fragmentation.hpp"
 #include "lab/experiments/low_memory.hpp"
@@ -71,6 +72,8 @@ std::unique_ptr<Trial> own_zone_trial(const TrialSetup& setup, const Options& op
       return std::make_unique<LowMemoryTrial>(low_memory_case(setup.case_name), options);
     case Workload::mixed_load:
       return std::make_unique<MixedLoadTrial>(mixed_load_case(setup.case_name), options);
+    case Workload::compaction:
+      return std::make_unique<CompactionTrial>(compaction_case(setup.case_name), options);
     case Workload::fragmentation:
       return std::make_unique<FragmentationTrial>(fragmentation_case(setup.case_name), options);
     default:

@@ -11,7 +11,7 @@ std::span<const Experiment> experiments() {
   static const std::vector<Experiment> all = {
       forward_experiment(),    pairs_experiment(),      bulk_experiment(),
       cross_cpu_experiment(),  engines_experiment(),    merge_experiment(),
-      low_memory_experiment(), mixed_load_experiment(), fragmentation_experiment()};
+      low_memory_experiment(), mixed_load_experiment(), fragmentation_experiment(), compaction_experiment()};
   return all;
 }
 

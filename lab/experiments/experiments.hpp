@@ -19,6 +19,7 @@ namespace weir::lab {
 [[nodiscard]] Experiment low_memory_experiment();
 [[nodiscard]] Experiment mixed_load_experiment();
 [[nodiscard]] Experiment fragmentation_experiment();
+[[nodiscard]] Experiment compaction_experiment();
 
 // In the order of `weir lab list`; live as long as the program.
 [[nodiscard]] std::span<const Experiment> experiments();

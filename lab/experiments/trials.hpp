@@ -34,6 +34,7 @@ TrialOrProblem make_trial(const TrialSetup& setup, std::shared_ptr<B> buffers) {
     case Workload::low_memory:
     case Workload::mixed_load:
     case Workload::fragmentation:
+    case Workload::compaction:
       break;
   }
   return {nullptr, "it takes no part in this experiment"};

@@ -28,6 +28,7 @@ enum class Workload : unsigned char {
   merge,          // thousands of pages out one by one, touched, and back; one to eight threads
   low_memory,     // a live set raised to the watermarks and lowered again, one CPU
   mixed_load,     // half the threads single pages, half pageblocks
+  compaction,     // the same with movable pages, then the zone is compacted
   fragmentation,  // random frees and as many allocations, a hundred times; one CPU or two
   forward,        // CPU A receives, rewrites, transmits; CPU B completes
 };

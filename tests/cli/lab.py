@@ -8,7 +8,7 @@ import re
 from _weir import WeirTest, main
 
 ON_BUFFERS = ["forward", "pairs", "bulk", "cross-cpu"]
-EXPERIMENTS = ON_BUFFERS + ["engines", "merge", "low-memory", "mixed-load", "fragmentation"]
+EXPERIMENTS = ON_BUFFERS + ["engines", "merge", "low-memory", "mixed-load", "fragmentation", "compaction"]
 
 
 class Lab(WeirTest):

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lab/experiments/compaction.hpp"
 #include "lab/experiments/experiments.hpp"
 #include "lab/experiments/fragmentation.hpp"
 #include "lab/experiments/low_memory.hpp"
@@ -299,6 +300,36 @@ TEST(Fragmentation, AZoneThatCannotHandOutItsPagesIsAFault) {
   }
 }
 
+// ---- compaction ----------------------------------------------------------------------------------
+
+TEST(CompactionTrials, CarryTheLeastThereIsAndWinAllThereIs) {
+  Crew crew{choose_cpus()};
+  double moved[2] = {};
+  for (const unsigned turns : {0U, 60U}) {
+    for (const EngineChoice engine : {EngineChoice::buddy, EngineChoice::bitmap}) {
+      CompactionTrial trial{{"small", kChurnFrames, turns}, options_of(engine, Merge::deferred)};
+      const Outcome outcome = run_once(trial, crew);
+      ASSERT_EQ(outcome.fault, "");
+      expect_described(*find_experiment("compaction"), outcome);
+      EXPECT_EQ(reading(outcome, "whole_after"), 100);
+      EXPECT_LE(reading(outcome, "over_least"), 101);
+      EXPECT_GE(reading(outcome, "over_least"), 99);
+      EXPECT_EQ(reading(outcome, "failed"), 0);
+      moved[engine == EngineChoice::bitmap ? 1 : 0] = reading(outcome, "moved");
+    }
+    EXPECT_LE(moved[1], turns == 0 ? moved[0] * 1.01 : moved[0] / 3);
+    EXPECT_GT(moved[1], 0);
+  }
+}
+
+TEST(CompactionTrials, AZoneThatCannotHandOutItsPagesIsAFault) {
+  Crew crew{choose_cpus()};
+  Options options = options_of(EngineChoice::bitmap, Merge::deferred);
+  options.limit = PageCount{kChurnFrames / 2};
+  CompactionTrial trial{{"small", kChurnFrames, 1}, options};
+  EXPECT_EQ(run_once(trial, crew).fault, "it did not hand out all of its zone");
+}
+
 // ---- their descriptions --------------------------------------------------------------------------
 
 // All have the same path of release, and begin with the same zone.
@@ -334,6 +365,10 @@ TEST(OwnZones, EveryCaseOfTheExperimentsIsKnown) {
   }
   for (const Case& one : find_experiment("mixed-load")->cases) {
     EXPECT_EQ(mixed_load_case(one.name).name, one.name);
+  }
+  for (const Case& one : find_experiment("compaction")->cases) {
+    EXPECT_EQ(compaction_case(one.name).name, one.name);
+    EXPECT_EQ(one.quick && one.name.starts_with("16g"), false);
   }
   for (const Case& one : find_experiment("fragmentation")->cases) {
     EXPECT_EQ(fragmentation_case(one.name).name, one.name);
