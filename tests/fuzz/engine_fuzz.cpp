@@ -32,6 +32,7 @@ struct Bitmap {
     return n == 1 ? (out[0] = engine.take(order, 0, cpu), out[0] != kNoPage ? 1 : 0)
                   : engine.take_many(order, out, n, 0, cpu);
   }
+  bool begin_trim(PageIndex page) { return engine.begin_trim(page, 0); }
   // Many of no frames at all, or of fewer than were asked for: nothing.
   static constexpr bool kAllOrNothingOfFrames = true;
 };
@@ -41,6 +42,7 @@ struct Buddy {
   std::uint32_t take_many(Order order, PageIndex* out, std::uint32_t n, std::uint32_t) {
     return engine.take_many(order, out, n);
   }
+  bool begin_trim(PageIndex page) { return engine.begin_trim(page); }
   static constexpr bool kAllOrNothingOfFrames = false;
 };
 
@@ -95,6 +97,27 @@ class Side {
       give(taken_.size() - 1);
     }
   }
+  // Some pageblock of the range, or part of one at its ends.
+  void trim(std::uint32_t which, bool done, bool forget) {
+    const std::uint64_t first = range_.first().value / kBlock;
+    const std::uint64_t count = (range_.first().value + out_.size() - 1) / kBlock + 1 - first;
+    const PageIndex page{static_cast<std::uint32_t>((first + which % count) * kBlock)};
+    const std::uint64_t before = side_.engine.trimmed_blocks();
+    const bool was = side_.engine.is_trimmed(page);
+    if (forget) {
+      side_.engine.forget_trim(page);
+      require(!side_.engine.is_trimmed(page), "a mark was not forgotten");
+      require(side_.engine.trimmed_blocks() == before - (was ? 1 : 0),
+              "another mark was forgotten");
+      return;
+    }
+    require(side_.begin_trim(page) == (wholly_free(page) && !was), "a trim begins or not, wrongly");
+    if (wholly_free(page) && !was) {
+      side_.engine.end_trim(page, done);
+      require(side_.engine.is_trimmed(page) == done, "the mark of a trim");
+      require(side_.engine.trimmed_blocks() == before + (done ? 1 : 0), "the number of marks");
+    }
+  }
   [[nodiscard]] bool empty() const { return taken_.empty(); }
   [[nodiscard]] std::size_t size() const { return taken_.size(); }
   [[nodiscard]] E& side() { return side_; }
@@ -115,6 +138,16 @@ class Side {
         ++free;
       }
     }
+    std::uint64_t trimmed = 0;
+    for (std::uint64_t at = align_up<std::uint64_t>(range_.first().value, kBlock);
+         at + kBlock <= range_.first().value + out_.size(); at += kBlock) {
+      const PageIndex page{static_cast<std::uint32_t>(at)};
+      if (side_.engine.is_trimmed(page)) {
+        require(wholly_free(page), "a trimmed pageblock is not wholly free");
+        ++trimmed;
+      }
+    }
+    require(side_.engine.trimmed_blocks() == trimmed, "the number of marks differs");
     require(side_.engine.free_pages() == free, "free pages differ from the table");
     require(side_.engine.audit() == free, "the audit counts otherwise");
     for (unsigned k = 0; k < kOrderCount; ++k) {
@@ -124,6 +157,15 @@ class Side {
   }
 
  private:
+  static constexpr std::uint32_t kBlock = frames_in(kPageblockOrder);
+
+  [[nodiscard]] bool wholly_free(PageIndex page) const {
+    const std::uint64_t at = std::uint64_t{page.value} - range_.first().value;
+    return page >= range_.first() && at + kBlock <= out_.size() &&
+           std::none_of(out_.begin() + static_cast<std::ptrdiff_t>(at),
+                        out_.begin() + static_cast<std::ptrdiff_t>(at + kBlock),
+                        [](bool out) { return out; });
+  }
   void mark(PageIndex page, Order order, bool out) {
     const std::uint64_t at = page.value - range_.first().value;
     require(at + frames_in(order) <= out_.size(), "a page outside of the range");
@@ -180,7 +222,12 @@ class Run {
         claim(1 + input.below(64), input.byte());
         break;
       case 6:
-        bitmap_.side().engine.recover_in_child();
+        if ((what >> 3) % 4 == 0) {
+          bitmap_.side().engine.recover_in_child();
+        } else {
+          const std::uint32_t which = input.number();
+          both([&](auto& side) { side.trim(which, what >> 7 == 0, (what >> 3) % 4 == 1); });
+        }
         break;
       default:
         // A burst of single frames, so that both ends are reached with few bytes.

@@ -19,12 +19,13 @@
 #include "weir/zone/bitmap_engine_give.hpp"
 #include "weir/zone/bitmap_engine_life.hpp"
 #include "weir/zone/bitmap_engine_take.hpp"
+#include "weir/zone/bitmap_engine_trim.hpp"
 
 namespace weir::test {
 namespace {
 
 struct Op {
-  enum class Kind : unsigned char { take, give, claim, claimed, unclaim };
+  enum class Kind : unsigned char { take, give, claim, claimed, unclaim, trim, pinned };
   Kind kind;
   unsigned order = 0;
   std::uint32_t n = 1;
@@ -37,6 +38,11 @@ constexpr Op claim(std::uint32_t n) { return {Op::Kind::claim, 0, n}; }
 // Takes what was claimed, if it was.
 constexpr Op claimed() { return {Op::Kind::claimed}; }
 constexpr Op unclaim() { return {Op::Kind::unclaim}; }
+// Of this pageblock, if it is wholly free; the frames are this thread's while the system takes them.
+constexpr Op trim(std::uint32_t block, bool done = true) {
+  return {Op::Kind::trim, done ? 1U : 0U, block};
+}
+constexpr Op forget_trim(std::uint32_t block) { return {Op::Kind::pinned, 0, block}; }
 using Program = std::vector<Op>;
 
 struct Piece {
@@ -72,6 +78,8 @@ class Rig {
   // Takes of one schedule that were served: fewest and most over all schedules.
   [[nodiscard]] std::uint32_t fewest() const { return fewest_; }
   [[nodiscard]] std::uint32_t most() const { return most_; }
+  // Trims of all schedules.
+  [[nodiscard]] std::uint64_t trims() const { return trims_; }
 
  private:
   static constexpr std::uint32_t kFrames = 1024;
@@ -160,6 +168,19 @@ class Rig {
             engine_.unclaim(n);
           }
           break;
+        case Op::Kind::trim: {
+          const Held held{range_.frame(op.n * kPageblockFrames), kPageblockOrderValue};
+          if (engine_.begin_trim(held.page, 0)) {
+            mark(held, true);
+            ++trims_;
+            mark(held, false);
+            engine_.end_trim(held.page, op.order != 0);
+          }
+          break;
+        }
+        case Op::Kind::pinned:
+          engine_.forget_trim(range_.frame(op.n * kPageblockFrames));
+          break;
       }
       for (std::uint32_t i = 0; i < got; ++i) {
         mark({pages[i], op.order}, true);
@@ -219,6 +240,7 @@ class Rig {
   std::uint32_t served_ = 0;
   std::uint32_t fewest_ = ~std::uint32_t{0};
   std::uint32_t most_ = 0;
+  std::uint64_t trims_ = 0;
 };
 
 // Adds up what a test explored, for its last line.
@@ -407,6 +429,39 @@ TEST(BitmapInterleave, TheLargestBlockBesideAPageblock) {
   Rig<ModelAtomic> singles{{{{0, 10}}}, {{take(10)}, {take()}}};
   sum.expect_right(singles.run(kSome));
   EXPECT_EQ(singles.fewest(), 1U);
+}
+
+// Hints, marks and counts agree at the end of each (E1..E6, by the audit); a trimmed pageblock is found by whoever
+// needs it.
+TEST(BitmapInterleave, ATrimBesideTakesAndGives) {
+  Sum sum{"a trim beside others"};
+  // The only free pageblock: the take gets it before, after, or not at all.
+  Rig<ModelAtomic> single{{{{0, 9}}}, {{trim(0)}, {take()}}};
+  sum.expect_right(single.run(kMore));
+  EXPECT_EQ(single.fewest(), 0U);
+  EXPECT_EQ(single.most(), 1U);
+  EXPECT_GT(single.trims(), 0U);
+  // Something else is there: then nobody is refused.
+  Rig<ModelAtomic> beside{{{{0, 9}, {700, 0}}}, {{trim(0)}, {take(), give()}}};
+  sum.expect_right(beside.run(kSome));
+  EXPECT_EQ(beside.fewest(), 1U);
+  Rig<ModelAtomic> whole{{{{0, 9}, {512, 9}}}, {{trim(0)}, {take(9)}}};
+  sum.expect_right(whole.run(kMore));
+  EXPECT_EQ(whole.fewest(), 1U) << "the other one is resident and there";
+  Rig<ModelAtomic> largest{{{{0, 10}}}, {{trim(1)}, {take(10), give()}}};
+  sum.expect_right(largest.run(kMore));
+  Rig<ModelAtomic> last{
+      {{{0, 8}, {256, 7}, {384, 6}, {448, 5}, {480, 4}, {496, 3}, {504, 2}, {508, 1}, {510, 0}},
+       {{}, {{511, 0}}}},
+      {{trim(0)}, {give()}}};
+  sum.expect_right(last.run(kMore));
+  EXPECT_GT(last.trims(), 0U) << "the give that makes it whole came first";
+  Rig<ModelAtomic> refused{{{{0, 9}}}, {{trim(0, false)}, {take(9), give()}}};
+  sum.expect_right(refused.run(kMore));
+  Rig<ModelAtomic> again{{{{0, 9}}}, {{trim(0), trim(0)}, {take(), give()}}};
+  sum.expect_right(again.run(kSome));
+  Rig<ModelAtomic> forgotten{{{{0, 9}}}, {{trim(0), forget_trim(0)}, {take(), give()}}};
+  sum.expect_right(forgotten.run(kSome));
 }
 
 TEST(BitmapInterleave, AClaimIsKeptUntilItIsTakenOrUndone) {

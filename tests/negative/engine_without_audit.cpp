@@ -7,12 +7,16 @@
 class Unchecked : private weir::LockedEngine {
  public:
   using LockedEngine::adopt;
+  using LockedEngine::begin_trim;
   using LockedEngine::claim;
   using LockedEngine::end_isolation;
+  using LockedEngine::end_trim;
+  using LockedEngine::forget_trim;
   using LockedEngine::free_blocks;
   using LockedEngine::free_pages;
   using LockedEngine::give;
   using LockedEngine::give_many;
+  using LockedEngine::is_trimmed;
   using LockedEngine::isolate;
   using LockedEngine::pageblock;
   using LockedEngine::split;
@@ -21,6 +25,7 @@ class Unchecked : private weir::LockedEngine {
   using LockedEngine::take_in;
   using LockedEngine::take_isolated;
   using LockedEngine::take_many;
+  using LockedEngine::trimmed_blocks;
   using LockedEngine::unclaim;
 #ifdef WEIR_CONTROL
   using LockedEngine::audit;

@@ -83,6 +83,7 @@ class World {
     t_fake_cpu = -1;
     failpoints::reset();
     items_.clear();
+    pins_.clear();
     for (auto& cache : frags_) {
       cache.reset();
     }
@@ -211,6 +212,7 @@ class World {
   void expect_whole_after_release() {
     t_fake_cpu = -1;
     failpoints::reset();
+    pins_.clear();
     while (!items_.empty()) {
       drop(items_.size() - 1);
     }
@@ -237,6 +239,7 @@ class World {
   [[nodiscard]] std::uint64_t long_runs() const { return long_runs_; }
 
   [[nodiscard]] std::uint64_t refusals() const { return refused_; }
+  [[nodiscard]] std::uint64_t trims() const { return trims_; }
   [[nodiscard]] const Extent& extent() const { return pages_->effective().extent; }
 
  private:
@@ -662,6 +665,7 @@ class World {
 
   // Everything is of the movable, and half of it goes at random: large blocks come about by carrying.
   void among_movables() {
+    pins_.clear();  // nothing is carried out of what is pinned
     while (!items_.empty()) {
       drop(items_.size() - 1);
     }
@@ -688,12 +692,18 @@ class World {
   }
 
   void rare() {
-    switch (below(13)) {
+    switch (below(15)) {
       case 0:
         ASSERT_FALSE(pages_->drain_all().failed());
         break;
       case 12:
         pages_->tick();
+        break;
+      case 13:
+        trim();
+        break;
+      case 14:
+        pin_or_unpin();
         break;
       case 1:
         static_cast<void>(
@@ -732,6 +742,51 @@ class World {
         drop_one();
         break;
     }
+  }
+
+  // Stamps in pages that are in use tell whether one of them was hit.
+  void trim() {
+    const Bytes target{below(4) * kPageblockBytes + below(2)};
+    TrimReport report;
+    const Bytes returned = pages_->trim(one_in(4) ? Bytes{UINT64_MAX} : target, &report);
+    ASSERT_EQ(returned, report.returned);
+    ASSERT_TRUE(returned.value == 0 || !borrowed_) << "borrowed memory is its owner's";
+    const CachedZone& zone = pages_->zone();
+    std::uint64_t trimmed = 0;
+    for (const CachedZone::Piece& piece : zone.pieces()) {
+      const std::uint64_t end = piece.first.value + whole_pages(piece.extent.size).value;
+      for (std::uint64_t at = align_up<std::uint64_t>(piece.first.value, kPageblockFrames);
+           at + kPageblockFrames <= end; at += kPageblockFrames) {
+        const PageIndex first{static_cast<std::uint32_t>(at)};
+        if (!zone.zone().is_trimmed(first)) {
+          continue;
+        }
+        trimmed += kPageblockFrames;
+        ASSERT_FALSE(zone.is_pinned(first, kPageblockFrames))
+            << "a pinned pageblock was given back";
+        for (std::uint32_t i = 0; i < kPageblockFrames; ++i) {
+          ASSERT_FALSE(owned_[frame_number(advance(first, i))]) << "a page in use was given back";
+        }
+      }
+    }
+    ASSERT_EQ(trimmed, zone.trimmed_pages());
+    trims_ += returned.value / kPageblockBytes;
+  }
+
+  void pin_or_unpin() {
+    if (pins_.size() > 2 || (!pins_.empty() && one_in(2))) {
+      pins_.erase(pins_.begin() + static_cast<std::ptrdiff_t>(below(pins_.size())));
+      return;
+    }
+    const auto& pieces = pages_->zone().pieces();
+    const Extent& extent = pieces[below(pieces.size())].extent;
+    const std::uint64_t frames = whole_pages(extent.size).value;
+    const std::uint64_t at = below(frames);
+    Result<Pin> pin =
+        pages_->pin({extent.base + at * kFrameBytes,
+                     (1 + below(std::min<std::uint64_t>(frames - at, 1500))) * kFrameBytes});
+    ASSERT_TRUE(pin);
+    pins_.push_back(std::move(pin).value());
   }
 
   void refuse_nonsense() {
@@ -776,6 +831,8 @@ class World {
        },
        [](void*, Page*) noexcept {}},
       this};
+  std::uint64_t trims_ = 0;
+  std::vector<Pin> pins_;
 };
 
 using Ground = std::pair<From, EngineChoice>;
@@ -810,6 +867,7 @@ TEST_P(AllocatorProperty, FramesAreConservedAndUniqueOverRandomOperations) {
   EXPECT_GT(world.refusals(), 0U);
   EXPECT_GT(world.carried(), 0U);
   EXPECT_GT(world.long_runs(), 0U);
+  EXPECT_EQ(world.trims() > 0, memory != From::borrowed) << world.trims() << " pageblocks";
 }
 
 const char* memory_name(From memory) {

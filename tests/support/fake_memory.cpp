@@ -131,6 +131,23 @@ Error FakeMemory::decommit(std::byte* base, Bytes size) {
   return real_.decommit(base, size);
 }
 
+Error FakeMemory::try_discard(std::byte* base, Bytes size) noexcept {
+  const Guard guard(mutex_);
+  if (const Error error = enter(Call::discard, base, size); error.failed()) return error;
+  return real_.try_discard(base, size);
+}
+
+// The record has the offset as an address: a file has none.
+Error FakeMemory::punch_hole(int fd, Bytes offset, Bytes size) noexcept {
+  const Guard guard(mutex_);
+  if (const Error error =
+          enter(Call::punch_hole, reinterpret_cast<const std::byte*>(offset.value), size);
+      error.failed()) {
+    return error;
+  }
+  return real_.punch_hole(fd, offset, size);
+}
+
 void FakeMemory::release(std::byte* base, Bytes size) noexcept {
   const Guard guard(mutex_);
   note(Call::release, base, size);

@@ -17,12 +17,14 @@
 
 namespace weir::test {
 
-class FakeMemory final : public Memory {
+class FakeMemory : public Memory {
  public:
   enum class Call : unsigned char {
     reserve,
     commit,
     decommit,
+    discard,
+    punch_hole,
     release,
     advise_huge,
     populate,
@@ -73,6 +75,8 @@ class FakeMemory final : public Memory {
   Error commit(std::byte* base, Bytes size) override;
   Error decommit(std::byte* base, Bytes size) override;
   void discard(std::byte* base, Bytes size) noexcept override { real_.discard(base, size); }
+  Error try_discard(std::byte* base, Bytes size) noexcept override;
+  Error punch_hole(int fd, Bytes offset, Bytes size) noexcept override;
   void release(std::byte* base, Bytes size) noexcept override;
   Error advise_huge(std::byte* base, Bytes size, bool on) override;
   Error populate(std::byte* base, Bytes size) override;

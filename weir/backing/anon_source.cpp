@@ -28,4 +28,9 @@ void AnonSource::give_back(const Extent& extent) noexcept {
   memory_.release(extent.base, extent.size);
 }
 
+Error AnonSource::trim(const Extent& extent, Bytes offset, Bytes size) noexcept {
+  if (const Error error = check_part(extent, offset, size); error.failed()) return error;
+  return memory_.try_discard(extent.base + offset.value, size);
+}
+
 }  // namespace weir

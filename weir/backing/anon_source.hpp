@@ -18,6 +18,7 @@ class AnonSource final : public Source {
   // line on standard error.
   Result<Extent> obtain(Bytes size) override;
   void give_back(const Extent& extent) noexcept override;
+  Error trim(const Extent& extent, Bytes offset, Bytes size) noexcept override;
   [[nodiscard]] SourceKind kind() const noexcept override { return SourceKind::anonymous; }
 
  private:

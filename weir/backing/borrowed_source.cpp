@@ -37,4 +37,9 @@ void BorrowedSource::give_back(const Extent& extent) noexcept {
   out_.store(false, memory_order_release);  // pairs: obtain acquire
 }
 
+Error BorrowedSource::trim(const Extent& extent, Bytes offset, Bytes size) noexcept {
+  if (const Error error = check_part(extent, offset, size); error.failed()) return error;
+  return {Errc::unsupported, "borrowed memory is its owner's to give back"};
+}
+
 }  // namespace weir

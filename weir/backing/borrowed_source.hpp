@@ -19,6 +19,8 @@ class BorrowedSource final : public Source {
   // end beyond the address space; in_use: until it has been given back.
   Result<Extent> obtain(Bytes size) override;
   void give_back(const Extent& extent) noexcept override;
+  // Unsupported: it is the user's, who alone gives it back.
+  Error trim(const Extent& extent, Bytes offset, Bytes size) noexcept override;
   [[nodiscard]] SourceKind kind() const noexcept override { return SourceKind::borrowed; }
 
  private:

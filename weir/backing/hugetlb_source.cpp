@@ -50,4 +50,9 @@ void HugetlbSource::give_back(const Extent& extent) noexcept {
   memory_.release(extent.base, extent.size);
 }
 
+Error HugetlbSource::trim(const Extent& extent, Bytes offset, Bytes size) noexcept {
+  if (const Error error = check_part(extent, offset, size); error.failed()) return error;
+  return memory_.try_discard(extent.base + offset.value, size);
+}
+
 }  // namespace weir

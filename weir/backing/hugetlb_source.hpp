@@ -20,6 +20,7 @@ class HugetlbSource final : public Source {
   // standard error says so once.
   Result<Extent> obtain(Bytes size) override;
   void give_back(const Extent& extent) noexcept override;
+  Error trim(const Extent& extent, Bytes offset, Bytes size) noexcept override;
   [[nodiscard]] SourceKind kind() const noexcept override { return SourceKind::hugetlb; }
 
  private:

@@ -45,4 +45,9 @@ void MemfdSource::give_back(const Extent& extent) noexcept {
   memory_.close_file(extent.fd);
 }
 
+Error MemfdSource::trim(const Extent& extent, Bytes offset, Bytes size) noexcept {
+  if (const Error error = check_part(extent, offset, size); error.failed()) return error;
+  return memory_.punch_hole(extent.fd, offset, size);
+}
+
 }  // namespace weir

@@ -17,6 +17,8 @@ class MemfdSource final : public Source {
   Result<Extent> obtain(Bytes size) override;
   // Unmaps and closes the file; whoever has mapped it too keeps the memory.
   void give_back(const Extent& extent) noexcept override;
+  // Punches a hole: whoever has mapped the file too reads zero there from then on.
+  Error trim(const Extent& extent, Bytes offset, Bytes size) noexcept override;
   [[nodiscard]] SourceKind kind() const noexcept override { return SourceKind::memfd; }
 
  private:

@@ -13,6 +13,17 @@ Result<Bytes> rounded_request(Bytes size, Bytes page) noexcept {
   return Bytes{align_up(size.value, page.value)};
 }
 
+Error check_part(const Extent& extent, Bytes offset, Bytes size) noexcept {
+  if (size.value == 0) return {Errc::zero_size, "a part of an extent"};
+  if (offset > extent.size || size > extent.size - offset) {
+    return {Errc::too_large, "a part of an extent"};
+  }
+  if (!is_aligned(offset.value | size.value, extent.page_size.value)) {
+    return {Errc::misaligned, "a part of an extent"};
+  }
+  return kOk;
+}
+
 void advise_transparent_huge(Memory& memory, ThpChoice thp, Extent& extent) {
   if (thp == ThpChoice::system) {
     return;

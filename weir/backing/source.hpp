@@ -23,6 +23,11 @@ class Source {
   // Ends an extent of this source. Borrowed memory is left as it is, mapped and readable.
   virtual void give_back(const Extent& extent) noexcept = 0;
 
+  // Gives the memory of a part of an extent back to the system: it stays the extent's and reads as zero. Whole
+  // pages of the mapping. On failure all is as it was: misaligned, unsupported (also memory that is not this
+  // source's to give), denied, system.
+  virtual Error trim(const Extent& extent, Bytes offset, Bytes size) noexcept = 0;
+
   [[nodiscard]] virtual SourceKind kind() const noexcept = 0;
 };
 
@@ -35,6 +40,8 @@ inline constexpr Bytes kMaxExtent = bytes(PageCount{kMaxFrames});
 
 // `size` rounded up to whole pages of this size; zero_size, too_large.
 [[nodiscard]] Result<Bytes> rounded_request(Bytes size, Bytes page) noexcept;
+// Whether the part lies within the extent and is whole pages of it; not empty.
+[[nodiscard]] Error check_part(const Extent& extent, Bytes offset, Bytes size) noexcept;
 // Passes the wish on and writes into the extent what became of it; tells once when it was refused.
 void advise_transparent_huge(Memory& memory, ThpChoice thp, Extent& extent);
 

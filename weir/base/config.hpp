@@ -57,6 +57,11 @@ inline constexpr std::uint32_t kForkPatience = 2000;
 // of the process forces less. Address space only; committed zone by zone.
 inline constexpr std::uint64_t kMaxFrames = std::uint64_t{1} << 28;
 
+// The most pageblocks one tick gives back to the system: 128 MiB, a few milliseconds of a housekeeper's time.
+inline constexpr std::uint32_t kTrimsPerTick = 64;
+// What an option in milliseconds may be: a day.
+inline constexpr std::uint64_t kMaxMilliseconds = 86'400'000;
+
 inline constexpr std::size_t kCacheLine = 64;
 // Two lines: adjacent-line prefetchers pull them in pairs.
 inline constexpr std::size_t kNoFalseSharing = 128;

@@ -257,6 +257,26 @@ void LinuxMemory::discard(std::byte* base, Bytes size) noexcept {
   }
 }
 
+Error LinuxMemory::try_discard(std::byte* base, Bytes size) noexcept {
+  if (const Error error = check_range(base, size); error.failed()) return error;
+  if (::madvise(base, size.value, MADV_DONTNEED) == 0) {
+    return kOk;
+  }
+  // EINVAL: locked memory, or explicit huge pages of a kernel that cannot.
+  if (errno == EINVAL) return {Errc::unsupported, "giving back locked or huge pages", EINVAL};
+  return os_error("giving memory back", errno);
+}
+
+Error LinuxMemory::punch_hole(int fd, Bytes offset, Bytes size) noexcept {
+  if (const Error error = check_size(size, kFrame); error.failed()) return error;
+  int result = 0;
+  do {
+    result = ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         static_cast<off_t>(offset.value), static_cast<off_t>(size.value));
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? kOk : os_error("giving a part of a file back", errno);
+}
+
 void LinuxMemory::release(std::byte* base, Bytes size) noexcept {
   if (::munmap(base, size.value) == 0) {
     return;

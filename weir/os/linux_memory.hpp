@@ -15,6 +15,8 @@ class LinuxMemory final : public Memory {
   Error commit(std::byte* base, Bytes size) override;
   Error decommit(std::byte* base, Bytes size) override;
   void discard(std::byte* base, Bytes size) noexcept override;
+  Error try_discard(std::byte* base, Bytes size) noexcept override;
+  Error punch_hole(int fd, Bytes offset, Bytes size) noexcept override;
   void release(std::byte* base, Bytes size) noexcept override;
   Error advise_huge(std::byte* base, Bytes size, bool on) override;
   Error populate(std::byte* base, Bytes size) override;

@@ -23,6 +23,12 @@ class Memory {
   virtual Error decommit(std::byte* base, Bytes size) = 0;
   // Drops the contents of a committed private part: it stays accessible and reads as zero.
   virtual void discard(std::byte* base, Bytes size) noexcept = 0;
+  // The same, but leaves all as it is where the kernel refuses (locked memory; explicit huge pages before
+  // Linux 5.18): unsupported, denied, system.
+  virtual Error try_discard(std::byte* base, Bytes size) noexcept = 0;
+  // Gives back the memory of a part of a file, for all who have mapped it: it reads as zero from then on. On
+  // refusal all is as it was.
+  virtual Error punch_hole(int fd, Bytes offset, Bytes size) noexcept = 0;
   // Ends a reservation or mapping made by any call here.
   virtual void release(std::byte* base, Bytes size) noexcept = 0;
 

@@ -26,6 +26,8 @@ constexpr bool on = true;
 #define WEIR_DEFAULT_bytes(name, initial) Options{}.name == (initial)
 #define WEIR_DEFAULT_frames(name, initial) \
   Options{}.name == PageCount { initial }
+#define WEIR_DEFAULT_milliseconds(name, initial) \
+  Options{}.name == std::chrono::milliseconds { initial }
 #define WEIR_DEFAULT_toggle(name, initial) Options{}.name == (initial)
 #define WEIR_DEFAULT_choice(name, initial) Options{}.name == decltype(Options::name)::initial
 #define WEIR_OPTION(type, name, initial, least, most, help) \
@@ -34,6 +36,7 @@ constexpr bool on = true;
 #undef WEIR_OPTION
 #undef WEIR_DEFAULT_bytes
 #undef WEIR_DEFAULT_frames
+#undef WEIR_DEFAULT_milliseconds
 #undef WEIR_DEFAULT_toggle
 #undef WEIR_DEFAULT_choice
 
@@ -140,6 +143,18 @@ bool read_frames(std::string_view text, PageCount& value, std::uint64_t least, s
   return false;
 }
 
+bool read_milliseconds(std::string_view text, std::chrono::milliseconds& value, std::uint64_t least,
+                       std::uint64_t most, Text& expected) noexcept {
+  std::uint64_t number = 0;
+  if (read_number(text, number) && number >= least && number <= most) {
+    value = std::chrono::milliseconds{number};
+    return true;
+  }
+  expected.add("milliseconds from %llu to %llu", static_cast<unsigned long long>(least),
+               static_cast<unsigned long long>(most));
+  return false;
+}
+
 bool read_toggle(std::string_view text, bool& value, int, int, Text& expected) noexcept {
   if (text == "on" || text == "off") {
     value = text == "on";
@@ -167,6 +182,9 @@ bool read_choice(std::string_view text, Choice& value, int, int, Text& expected)
 void write_bytes(Bytes value, Text& text) noexcept { text.size(value); }
 void write_frames(PageCount value, Text& text) noexcept {
   text.add("%llu", static_cast<unsigned long long>(value.value));
+}
+void write_milliseconds(std::chrono::milliseconds value, Text& text) noexcept {
+  text.add("%lld", static_cast<long long>(value.count()));
 }
 void write_toggle(bool value, Text& text) noexcept { text.add("%s", value ? "on" : "off"); }
 template <class Choice>

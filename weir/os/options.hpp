@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <string_view>
 
 #include "weir/base/config.hpp"
@@ -33,6 +34,7 @@ struct Options {
   Merge merge = Merge::deferred;
   PageCount depot{0};
   PageCount cached{kMaxFrames};
+  std::chrono::milliseconds idle_trim{10'000};
 };
 
 // A refused option text: a code and one line that names the option, the value and the choice there

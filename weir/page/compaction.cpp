@@ -80,7 +80,8 @@ bool hold(Page* page) noexcept {
 // find_room(order): a taken block, or kNoPage.
 template <class FindRoom>
 Moved carry(CachedZone& zone, const PageMover& mover, Page* from, FindRoom& find_room) noexcept {
-  if (!mover.isolate(from)) {
+  // What a device knows by its address stays; who pins later finds the page where it is by then.
+  if (zone.is_pinned(index_of(from), frames_in(order_of(from))) || !mover.isolate(from)) {
     unref(from);
     return Moved::no;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // page/maintenance.hpp — a thread that calls PageAllocator::tick() now and then, for programs that
 // have no moment of their own for it. Calls page_allocator. Never necessary: without ticks nothing is
-// lost, lists only keep the sizes they started with and idle memory stays where it is.
+// lost, lists only keep the sizes they started with and idle memory stays where it is (option idle_trim).
 #pragma once
 
 #include <chrono>

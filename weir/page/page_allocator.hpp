@@ -144,8 +144,25 @@ class PageAllocator {
   Error drain_all() noexcept;
   // Housekeeping for whoever has a moment, every 10 to 1000 ms; Maintenance does it from a thread.
   // Gives capacity to lists that ran dry and over, empties those nobody used, merges clusters that
-  // nobody wanted. Never necessary. Any thread.
+  // nobody wanted, gives memory back when the zone has been quiet for idle_trim. Never necessary. Any thread.
   void tick() noexcept;
+
+  // Gives the memory of whole free pageblocks (2 MiB) back to the system, `target` bytes at most, and says how
+  // much. First it empties lists and depot; then it goes step by step, never below the high watermark of free
+  // frames, and no request is refused because of it. The next use of such memory costs a page fault. Borrowed
+  // memory is its owner's and stays. Any thread; 20 to 200 us for each pageblock that was in use. See
+  // docs/design/trim.md, and the option idle_trim for what happens by itself.
+  Bytes trim(Bytes target = Bytes{UINT64_MAX}, TrimReport* report = nullptr) noexcept {
+    return zone_->trim(target, report);
+  }
+  // For memory that a device or the kernel is told about (AF_XDP, io_uring, another process): until the pin ends,
+  // no pageblock that the range touches is given back or moved. The pin may outlive the allocator, whose memory
+  // then stays until it ends. zero_size; misaligned: no whole frames; foreign: begins outside this allocator's
+  // memory; too_large: ends outside it; would_block: in a signal handler that interrupted weir. Any thread; waits
+  // for a trim of one pageblock at most.
+  [[nodiscard]] Result<Pin> pin(std::span<const std::byte> range) noexcept {
+    return zone_->pin(range);
+  }
 
   // Frames that may be in use at once, and above which watches are told; 0 is none. Exact to the frame
   // from the moment it returns: no request is served beyond the limit. What is in use already stays so,

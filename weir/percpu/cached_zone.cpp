@@ -377,6 +377,11 @@ void CachedZone::drain_depot() noexcept {
     }
     merge(id, lists_.cluster(), 0);
   }
+  drain_partial_clusters();
+}
+
+void CachedZone::drain_partial_clusters() noexcept {
+  const DrainerCarry carry{*this};
   const std::uint32_t partial = depot_.partial_clusters();
   for (std::uint32_t i = 0; i < partial; ++i) {
     std::uint32_t n = 0;

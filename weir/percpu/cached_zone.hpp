@@ -28,6 +28,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "weir/backing/extent.hpp"
@@ -36,9 +37,11 @@
 #include "weir/base/result.hpp"
 #include "weir/os/options.hpp"
 #include "weir/percpu/page_lists.hpp"
+#include "weir/percpu/pin.hpp"
 #include "weir/zone/compaction_deferral.hpp"
 #include "weir/zone/depot.hpp"
 #include "weir/zone/frame_table.hpp"
+#include "weir/zone/pin_table.hpp"
 #include "weir/zone/zone.hpp"
 
 namespace weir {
@@ -58,6 +61,13 @@ class PageSink {
 
  protected:
   ~PageSink() = default;
+};
+
+// What became of a trim.
+struct TrimReport {
+  Bytes returned;         // whole pageblocks that the system took, touched before or not
+  Bytes pinned;           // pageblocks left alone because they are pinned, free or not
+  const char* note = "";  // why it ended early or did nothing; empty when it saw every pageblock
 };
 
 class CachedZone {
@@ -159,7 +169,27 @@ class CachedZone {
   // lists that nobody used, and merges clusters that lay in the depot all the time.
   void tick() noexcept;
 
-  // The owner has gone: the zone closes as soon as all its pages are home, perhaps at once.
+  // Gives whole free pageblocks back to the system, `target` bytes at most, in steps of one, after it has
+  // emptied lists and depot. What is taken again later is zero and costs a page fault. Any thread; the owner
+  // must not end meanwhile. docs/design/trim.md.
+  Bytes trim(Bytes target, TrimReport* report = nullptr) noexcept;
+  // Frames that are free and whose memory is with the system. Looks at every pageblock or takes the zone lock.
+  [[nodiscard]] std::uint64_t trimmed_pages() const noexcept { return zone_.trimmed_pages(); }
+
+  // Until the pin ends, the memory of the range and of all pageblocks that it touches stays where it is; a step
+  // of a trim that is under way there is waited for. Pins overlap as they like. zero_size, misaligned (whole
+  // frames), foreign (begins outside), too_large (ends outside), would_block (in a signal handler that
+  // interrupted weir). Costs a count a pageblock.
+  [[nodiscard]] Result<Pin> pin(std::span<const std::byte> range) noexcept;
+  // Whether a pin touches one of these frames' pageblocks. Certain only to whoever holds the lock of trims.
+  [[nodiscard]] bool is_pinned(PageIndex first, std::uint64_t frames) const noexcept {
+    return pins_.is_pinned(first, frames);
+  }
+  // Pin's own. Any thread, async-signal-safe; the last one of a retired zone may close it.
+  void unpin(PageIndex first, std::uint64_t frames) noexcept;
+
+  // The owner has gone: the zone closes as soon as all its pages are home
+  // and no pin is left, perhaps at once.
   // Returns the frames still out.
   std::uint64_t retire() noexcept;
   // For the registry, in a marked section: closes a retired zone that is whole again. busy: somebody
@@ -257,6 +287,7 @@ class CachedZone {
   void harvest(CpuId cpu) noexcept;
   void harvest_all() noexcept;
   void drain_depot() noexcept;
+  void drain_partial_clusters() noexcept;
   Error halt(bool patient) noexcept;
   void resume() noexcept;
   void thaw() noexcept;
@@ -270,6 +301,11 @@ class CachedZone {
   [[nodiscard]] std::uint64_t enough(PageCount hard) const noexcept;
   void maybe_close() noexcept;
   void close() noexcept;
+
+  enum class TrimStep : std::uint8_t { done, not_free, pinned, refused, stopped };
+  TrimStep trim_one(const Piece& piece, PageIndex pageblock) noexcept;
+  [[nodiscard]] bool outlast_shortage() noexcept;
+  void trim_idle() noexcept;
 
   static constexpr std::uint32_t kTickClusters =
       1024;  // most clusters of the depot a tick looks at
@@ -312,6 +348,19 @@ class CachedZone {
   Atomic<bool> detached_{false};
   Source* source_ = nullptr;
   std::vector<Piece> pieces_;
+
+  // Held during a step of a trim, the system call included, and by whoever pins: so no pageblock is pinned
+  // while it is given back. Taken after shortage_lock_, if at all; marked.
+  Lock trim_lock_;
+  PinTable pins_;
+  std::uint64_t idle_trim_ns_ = 0;  // 0: never; constant while open
+  // What the last tick saw, hints of whoever ticks: frames taken from the engine by then, since when there have
+  // been no more, frames given when the last whole round and the present one began, and where that goes on.
+  Atomic<std::uint64_t> idle_taken_{0};
+  Atomic<std::uint64_t> idle_since_{0};  // ns
+  Atomic<std::uint64_t> idle_given_{0};
+  Atomic<std::uint64_t> idle_round_{0};
+  Atomic<std::uint64_t> idle_next_{0};  // pageblocks of all pieces
 };
 
 }  // namespace weir

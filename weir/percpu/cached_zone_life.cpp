@@ -24,6 +24,9 @@ constexpr BuddyMerge buddy_merge(Merge merge) {
   return BuddyMerge::eager;
 }
 
+// Of what a tick compares with: no count ever is this.
+constexpr std::uint64_t kNeverSeen = ~std::uint64_t{0};
+
 }  // namespace
 
 Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Extent>& extents,
@@ -35,12 +38,18 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   PageCount managed{0};
   pieces_.clear();
   pieces_.reserve(extents.size());
+  std::uint64_t frames = 0;
+  for (const Extent& extent : extents) {
+    frames += whole_pages(extent.size).value;
+  }
+  pins_.open(frames, extents.size());
   const auto undo = [this] {
     while (!pieces_.empty()) {
       const Piece& piece = pieces_.back();
       frame_table::release_range(piece.first, piece.extent.base, piece.extent.size);
       pieces_.pop_back();
     }
+    pins_.close();
   };
   for (const Extent& extent : extents) {
     Result<PageIndex> first = frame_table::reserve_range(extent.base, extent.size, id);
@@ -49,6 +58,7 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
       return first.error();
     }
     pieces_.push_back({extent, *first});
+    pins_.add_piece(*first, whole_pages(extent.size).value);
     managed += whole_pages(extent.size);
   }
   const std::uint32_t sharers = cpus != 0 ? cpus : lists;
@@ -103,6 +113,13 @@ Error CachedZone::open(std::uint16_t id, Source* source, const std::vector<Exten
   failed_order_.store(kOrderCount, memory_order_relaxed);
   compaction_.deferral = {};
   waiters_.store(0, memory_order_relaxed);
+  // Explicit huge pages are scarce: what the system takes, another may have before it is wanted again. They go
+  // back when the user says so, never by themselves.
+  const bool gives_back = source_ != nullptr && extents.front().page_size == Bytes{kFrameBytes};
+  idle_trim_ns_ = gives_back ? std::chrono::nanoseconds{options.idle_trim}.count() : 0;
+  idle_taken_.store(kNeverSeen, memory_order_relaxed);
+  idle_given_.store(kNeverSeen, memory_order_relaxed);
+  idle_next_.store(0, memory_order_relaxed);
   retired_.store(false, memory_order_relaxed);
   detached_.store(false, memory_order_relaxed);
   stopped_.store(false, memory_order_relaxed);
@@ -121,7 +138,7 @@ std::uint64_t CachedZone::retire() noexcept {
   {
     const ThreadMark mark;
     const LockGuard guard{shortage_lock_};
-    retired_.store(true, memory_order_relaxed);
+    retired_.store(true, memory_order_seq_cst);  // pairs: unpin()
     static_cast<void>(enter_shortage());
     drain_depot();
     out = zone_.managed().value - zone_.exact_free_pages();
@@ -148,7 +165,7 @@ CachedZone::Closing CachedZone::close_if_home() noexcept {
     drain_depot();
     // A carrier may have given its pages already and still be inside the lists' memory: it comes by
     // here when it is done.
-    if (zone_.exact_free_pages() == zone_.managed().value && carriers() == 0) {
+    if (zone_.exact_free_pages() == zone_.managed().value && carriers() == 0 && pins_.live() == 0) {
       close();
       answer = Closing::done;
     }
@@ -167,6 +184,7 @@ void CachedZone::close() noexcept {
   }
   zone_.close();  // after its addresses are known to nobody
   pieces_.clear();
+  pins_.close();
   delete std::exchange(source_, nullptr);
   lists_.close();
   depot_.close();
@@ -200,6 +218,10 @@ CachedZone::ForkLock CachedZone::try_lock_for_fork() noexcept {
   if (!shortage_lock_.try_lock()) {
     return ForkLock::busy;
   }
+  if (!trim_lock_.try_lock()) {  // a step of a trim or a pin: soon over
+    shortage_lock_.unlock();
+    return ForkLock::busy;
+  }
   // The child gets a copy that is made while other threads run: everything they may change must be
   // at rest. Lists are stopped; carriers are waited for, for a while, and new ones leave the depot
   // alone.
@@ -207,7 +229,7 @@ CachedZone::ForkLock CachedZone::try_lock_for_fork() noexcept {
   if (frozen_) {
     if (const Error error = halt(false); error.failed()) {
       frozen_ = false;
-      shortage_lock_.unlock();
+      thaw();
       return error.code == Errc::would_block ? ForkLock::busy : ForkLock::refused;
     }
   }
@@ -226,6 +248,7 @@ void CachedZone::thaw() noexcept {
   if (std::exchange(frozen_, false)) {
     resume();
   }
+  trim_lock_.unlock();
   shortage_lock_.unlock();
 }
 
@@ -259,6 +282,7 @@ void CachedZone::detach() noexcept {
   lists_.disown();
   // Whoever held them does not exist here, or is what the handler that forked has interrupted.
   shortage_lock_.reset();
+  trim_lock_.reset();
   zone_.reset_lock();
   static bool told = false;
   notice_once(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Housekeeping: what a tick merges, and how it sizes the lists.
+// Housekeeping: what a tick merges, how it sizes the lists, and what it gives back when nobody is there.
 #include <algorithm>
 
 #include "weir/percpu/carry.hpp"
@@ -22,6 +22,7 @@ void CachedZone::tick() noexcept {
     }
   }
   maybe_leave_shortage();
+  trim_idle();
 }
 
 // The clusters at the bottom of a shard, which nobody has wanted since the last tick. They are reached

@@ -50,7 +50,7 @@ class CachedZone::Carry {
   bool nested_;
 };
 
-// A drainer between list or depot and engine; shortage_lock_ held. Counted like a carrier, for whoever
+// A drainer between list or depot and engine, shortage_lock_ held, or a step of a trim. Counted like a carrier, for whoever
 // decides about a refusal does so without that lock.
 class CachedZone::DrainerCarry {
  public:

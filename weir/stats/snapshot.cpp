@@ -51,6 +51,7 @@ Snapshot collect(PageAllocator& pages) {
   for (unsigned order = 0; order < kOrderCount; ++order) {
     snapshot.free_blocks[order] = zone.zone().free_blocks(Order{order});
   }
+  snapshot.trimmed = zone.trimmed_pages();
   snapshot.zone = values_of(zone.zone().counters());
   return snapshot;
 }
@@ -77,6 +78,7 @@ std::string to_text(const Snapshot& snapshot) {
   add_line(text, "frames", "lists", snapshot.census.lists, "frames");
   add_line(text, "frames", "depot", snapshot.census.depot, "frames");
   add_line(text, "frames", "out", snapshot.census.out(), "frames");
+  add_line(text, "frames", "trimmed", snapshot.trimmed, "frames");
   const ZoneState& state = snapshot.state;
   add_line(text, "zone", "free", state.free, "frames");
   add_line(text, "zone", "used", state.used, "frames");

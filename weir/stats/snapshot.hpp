@@ -21,6 +21,7 @@ struct Snapshot {
   PageCount reserve;
   bool in_shortage = false;
   std::array<std::uint64_t, kOrderCount> free_blocks{};  // in the engine, by order
+  std::uint64_t trimmed = 0;  // of the engine's: frames whose memory is with the system
   ZoneCounterValues zone;
   PercpuCounterValues lists;  // summed over CPUs
   std::vector<PercpuCounterValues> by_cpu;

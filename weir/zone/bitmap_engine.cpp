@@ -5,6 +5,7 @@
 #include "weir/zone/bitmap_engine_isolate.hpp"
 #include "weir/zone/bitmap_engine_life.hpp"
 #include "weir/zone/bitmap_engine_take.hpp"
+#include "weir/zone/bitmap_engine_trim.hpp"
 
 namespace weir {
 

@@ -4,7 +4,7 @@
 // pageblock, the state of those inside; touches no other descriptor, nor any frame. Calls os/memory in adopt() and the destructor only. Never waits.
 //
 //   counts of the zone    free | claimed                                   one word
-//   entry of a pageblock  free frames, whole, reserved, isolated, movable  16 bits, a pair is one word
+//   entry of a pageblock  free frames, and five flags                      16 bits, a pair is one word
 //   bits of a pageblock   512, set = free                                  one cache line
 //   index of a range      pageblocks by how full they are                  hints
 //   slot of a CPU         the pageblock it has reserved, the word it took from last
@@ -17,8 +17,9 @@
 // are whole words; orders 9 and 10 change the entries alone and leave the bits set.
 //
 // Single frames come out of the pageblock that the CPU has reserved, then out of the fullest one: so the
-// emptier ones have time to become wholly free, and those are used last. Who can move and who cannot are
-// served from pageblocks of their own as long as there are such.
+// emptier ones have time to become wholly free, and those are used last; of them the trimmed ones (memory with
+// the system) after all others. Who can move and who cannot are served from pageblocks of their own as long as
+// there are such.
 //
 // A pageblock that is isolated keeps what is free there, and what comes back: nobody is served from it,
 // and its frames are not counted as free until the isolation ends.
@@ -28,6 +29,7 @@
 // E3: at rest, a pageblock that is in a bucket has a hint in that bucket's part of the index
 // E4: at rest, a reserved pageblock is named by a slot
 // E5: bits beyond the ends of a range are never set
+// E6: at rest, a trimmed pageblock is wholly free, not reserved and not isolated
 #pragma once
 
 #include <cstdint>
@@ -48,7 +50,7 @@
 namespace weir {
 
 // AtomicT is Atomic everywhere but in a test that runs this code step by step. The bodies stand in
-// bitmap_engine_{steps,take,give,isolate,life}.hpp and are compiled once, in bitmap_engine.cpp.
+// bitmap_engine_{steps,take,give,isolate,trim,life}.hpp and are compiled once, in bitmap_engine.cpp.
 template <template <class> class AtomicT>
 class BasicBitmapEngine {
  public:
@@ -105,6 +107,19 @@ class BasicBitmapEngine {
   // Makes two blocks of order - 1 of one that the caller has; order > 0.
   void split(PageIndex page, Order order) noexcept;
   [[nodiscard]] PageblockView pageblock(PageIndex page) const noexcept;
+
+  // Takes the pageblock that begins at `page` for trimming, if it is wholly free and not trimmed, and `leave`
+  // frames more are free; false, and nothing done, otherwise. Any page of a range. Until end_trim() it is a
+  // taken block of order 9.
+  [[nodiscard]] bool begin_trim(PageIndex page, std::uint64_t leave) noexcept;
+  // It is free again; `done`: as a trimmed one, until any frame of it is taken or it is isolated.
+  void end_trim(PageIndex page, bool done) noexcept;
+  // What was trimmed counts as resident again: somebody else may have touched it. Any page.
+  void forget_trim(PageIndex page) noexcept;
+  // Of the pageblock that this frame is in.
+  [[nodiscard]] bool is_trimmed(PageIndex page) const noexcept;
+  // Pageblocks; looks at every one.
+  [[nodiscard]] std::uint64_t trimmed_blocks() const noexcept;
 
   // Free, not claimed and not withheld; exact at rest.
   [[nodiscard]] std::uint64_t free_pages() const noexcept;

@@ -213,6 +213,8 @@ std::uint64_t BasicBitmapEngine<AtomicT>::audit() const noexcept {
                                                          name_of(block);
                                                 }),
                "BitmapEngine E4");
+    WEIR_CHECK(!entry.trimmed() || (entry.all_free() && !entry.reserved() && !entry.isolated()),
+               "BitmapEngine E6");
     for (std::uint32_t word = 0; word < kBitWords; ++word) {
       WEIR_CHECK((words[word] & ~bits_of(block, word)) == 0, "BitmapEngine E5");
     }
@@ -240,10 +242,12 @@ void BasicBitmapEngine<AtomicT>::recover_in_child() noexcept {
   for_each_block([&](Block block) {
     std::uint64_t words[kBitWords];
     const std::uint32_t bits = read_bits(block, words);
+    // Nobody has begun to take from one that is still marked as trimmed.
     const unsigned word = block.entry().word;
-    const BlockEntry entry = (word & BlockEntry::kWhole) != 0
-                                 ? BlockEntry::of(0, BlockEntry::kWhole)
-                                 : BlockEntry::of(bits, word & BlockEntry::kMovable);
+    const BlockEntry entry =
+        (word & BlockEntry::kWhole) != 0
+            ? BlockEntry::of(0, BlockEntry::kWhole)
+            : BlockEntry::of(bits, word & (BlockEntry::kMovable | BlockEntry::kTrimmed));
     const EntryPair pair{block.pair().load(memory_order_relaxed)};
     block.pair().store(pair.with(block.half(), entry).word, memory_order_relaxed);
     if (entry.bucket() != kNoBucket) {

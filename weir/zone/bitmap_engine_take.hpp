@@ -16,17 +16,21 @@ namespace weir {
 
 // ---- whole pageblocks ----------------------------------------------------------------------------
 
-// A wholly free pageblock, or two neighbours.
+// A wholly free pageblock, or two neighbours; trimmed ones last, but two of which one is trimmed only by a scan.
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::find_whole(Order order, std::uint32_t cpu) noexcept -> Block {
   if (Range* const range = ranges(); order == kPageblockOrder && range != nullptr) [[likely]] {
     const Block block{range, range->index.next_unpaired(kFreeBucket, start_of(*range, cpu))};
-    if (block.number != kNone && block.entry().all_free()) [[likely]] {
+    if (block.number != kNone && block.entry().all_resident()) [[likely]] {
       return block;
     }
   }
-  const Block block = find_hinted(order, kFreeBucket, cpu);
-  return block ? block : scan(order);
+  for (const unsigned bucket : {kFreeBucket, kTrimmedBucket}) {
+    if (const Block block = find_hinted(order, bucket, cpu)) {
+      return block;
+    }
+  }
+  return scan(order);
 }
 
 // Orders 9 and 10. The hints stay: what is handed out whole is given back whole, and often soon. Whoever
@@ -195,7 +199,7 @@ auto BasicBitmapEngine<AtomicT>::find(Order order, std::uint32_t cpu, Mobility m
 }
 
 // Of orders 0 to 8: out of the pageblock that served last, then out of the fullest of this mobility, then
-// out of a wholly free one.
+// out of a wholly free one, the trimmed ones last: to mix costs more than a fault.
 template <template <class> class AtomicT>
 auto BasicBitmapEngine<AtomicT>::find_part(Order order, std::uint32_t cpu,
                                            Mobility mobility) noexcept -> Block {
@@ -216,8 +220,10 @@ auto BasicBitmapEngine<AtomicT>::find_part(Order order, std::uint32_t cpu,
       return block;
     }
   }
-  if (const Block block = find_hinted(order, kFreeBucket, cpu)) {
-    return block;
+  for (const unsigned bucket : {kFreeBucket, kTrimmedBucket}) {
+    if (const Block block = find_hinted(order, bucket, cpu)) {
+      return block;
+    }
   }
   return find_fallback(order, cpu,
                        mobility == Mobility::pinned ? Mobility::movable : Mobility::pinned);
@@ -251,7 +257,7 @@ auto BasicBitmapEngine<AtomicT>::find_hinted(Order order, unsigned bucket,
   for (Range* range = ranges(); range != nullptr; range = range->next) {
     const auto next = [&](std::uint32_t from) {
       return order == kMaxOrder      ? range->index.next_pair(bucket, from)
-             : bucket == kFreeBucket ? range->index.next_unpaired(bucket, from)
+             : bucket >= kFreeBucket ? range->index.next_unpaired(bucket, from)
                                      : range->index.next(bucket, from);
     };
     const std::uint32_t start = start_of(*range, cpu);

@@ -8,10 +8,9 @@
 #include "weir/zone/frame_table.hpp"
 
 namespace weir {
-namespace {
 
 // Whoever gives a block has it: anything else is reported.
-void check_given(const Page* page, PageIndex index, Order order) noexcept {
+void BuddyEngine::check_given(const Page* page, PageIndex index, Order order) noexcept {
   const FrameState state = page->state.load(memory_order_relaxed);
   if (state != FrameState::kTaken) [[unlikely]] {
     if (state == FrameState::kInner || state == FrameState::kAbsent) {
@@ -24,8 +23,6 @@ void check_given(const Page* page, PageIndex index, Order order) noexcept {
     report_wrong_order(index, order, Order{actual});
   }
 }
-
-}  // namespace
 
 // ---- lists ----
 
@@ -54,15 +51,21 @@ void BuddyEngine::unlink(List& list, PageIndex index, std::uint64_t& touched) no
   --list.count;
 }
 
-void BuddyEngine::insert(PageIndex index, Order order, bool at_tail,
-                         std::uint64_t& touched) noexcept {
+void BuddyEngine::insert(PageIndex index, Order order, bool at_tail, std::uint64_t& touched,
+                         unsigned trimmed) noexcept {
   Page* page = page_at(index);
+  if (order >= kPageblockOrder) {
+    page->owner = trimmed;
+    trimmed_ += static_cast<unsigned>(std::popcount(trimmed));
+    at_tail = at_tail || trimmed == all_trimmed(order);
+  }
   page->order.store(static_cast<std::uint8_t>(order.value), memory_order_relaxed);
   page->state.store(FrameState::kFree, memory_order_relaxed);
   link(lists_[order.value], index, at_tail, touched);
 }
 
 void BuddyEngine::remove(PageIndex index, Order order, std::uint64_t& touched) noexcept {
+  trimmed_ -= static_cast<unsigned>(std::popcount(trimmed_in(index, order)));
   unlink(lists_[order.value], index, touched);
   page_at(index)->state.store(FrameState::kInner, memory_order_relaxed);
 }
@@ -111,19 +114,24 @@ PageIndex BuddyEngine::take(Order order) noexcept {
   if (found == kOrderCount) {
     return kNoPage;
   }
-  const PageIndex index = lists_[found].head;
-  return cut(index, Order{found}, index, order);
+  if (found == kPageblockOrderValue) {
+    found = resident_order(found);
+  }
+  const PageIndex head = lists_[found].head;
+  return cut(head, Order{found}, resident_half(head, Order{found}, order), order);
 }
 
 // Takes a free block off its list and splits it until the one that is wanted is left, which is taken.
 PageIndex BuddyEngine::cut(PageIndex head, Order from, PageIndex wanted, Order to) noexcept {
+  const unsigned trimmed = trimmed_in(head, from);
   remove(head, from, touched_taking_);
   while (from > to) {
     from = Order{from.value - 1};
     ++splits_;
     const PageIndex half{head.value + frames_in(from)};
     const bool upper = wanted.value >= half.value;
-    insert(upper ? head : half, from, false, touched_taking_);
+    const unsigned of_other = from < kPageblockOrder ? 0 : upper ? trimmed & 1 : trimmed >> 1;
+    insert(upper ? head : half, from, false, touched_taking_, of_other);
     head = upper ? half : head;
   }
   free_pages_ -= frames_in(to);
@@ -168,13 +176,17 @@ void BuddyEngine::give(PageIndex index, Order order) noexcept {
 }
 
 // A block that is on no list becomes free, with its buddies where these are.
-void BuddyEngine::merge_in(PageIndex index, Order order) noexcept {
+void BuddyEngine::merge_in(PageIndex index, Order order, unsigned trimmed) noexcept {
   page_at(index)->state.store(FrameState::kInner, memory_order_relaxed);
   while (order < kMaxOrder) {
     const PageIndex buddy = buddy_of(index, order);
     ++touched_giving_;
     if (!is_free_block(buddy, order)) {
       break;
+    }
+    if (order == kPageblockOrder) {
+      const unsigned of_buddy = trimmed_in(buddy, order);
+      trimmed = index < buddy ? trimmed | of_buddy << 1 : of_buddy | trimmed << 1;
     }
     remove(buddy, order, touched_giving_);
     index = {index.value & buddy.value};
@@ -188,7 +200,7 @@ void BuddyEngine::merge_in(PageIndex index, Order order) noexcept {
     ++touched_giving_;
     at_tail = is_free_block(buddy_of(merged, above), above);
   }
-  insert(index, order, at_tail, touched_giving_);
+  insert(index, order, at_tail, touched_giving_, trimmed);
 }
 
 void BuddyEngine::give_many(Order order, const PageIndex* pages, std::uint32_t n) noexcept {
@@ -287,14 +299,22 @@ std::uint64_t BuddyEngine::audit() const noexcept {
     WEIR_CHECK(count == list.count, "BuddyEngine I1");
     return count;
   };
+  std::uint64_t marks = 0;
   for (unsigned k = 0; k < kOrderCount; ++k) {
     const Order order{k};
+    bool after_trimmed = false;
     frames += walk(lists_[k],
                    [&](PageIndex at) {
                      WEIR_CHECK(is_free_block(at, order), "BuddyEngine I2");
                      WEIR_CHECK(is_aligned(at.value, frames_in(order)), "BuddyEngine I2");
                      WEIR_CHECK(k == kMaxOrderValue || !is_free_block(buddy_of(at, order), order),
                                 "BuddyEngine I3");
+                     const unsigned trimmed = trimmed_in(at, order);
+                     const bool wholly = trimmed != 0 && trimmed == all_trimmed(order);
+                     WEIR_CHECK(trimmed <= all_trimmed(order), "BuddyEngine I7");
+                     WEIR_CHECK(wholly || !after_trimmed, "BuddyEngine I7");
+                     after_trimmed = wholly;
+                     marks += static_cast<unsigned>(std::popcount(trimmed));
                    })
               << k;
   }
@@ -312,6 +332,7 @@ std::uint64_t BuddyEngine::audit() const noexcept {
   }
   WEIR_CHECK(clusters == clusters_, "BuddyEngine I1");
   WEIR_CHECK(frames == free_pages_, "BuddyEngine I1");
+  WEIR_CHECK(marks == trimmed_, "BuddyEngine I7");
   return frames;
 }
 

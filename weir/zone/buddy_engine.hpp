@@ -7,6 +7,8 @@
 //   give: joins with its buddy (index XOR 2^order) as long as that is free, whole and of this zone;
 //         the block goes to the tail when the next larger buddy is free (it will soon be needed
 //         for that merge), else to the head
+//   trim: a free block of order 9 or 10 bears a mark for each pageblock whose memory is with the system;
+//         wholly trimmed blocks stand at the tail and are taken when nothing else is there
 //
 // That is BuddyMerge::eager. The two others put merging off, as was proposed for Linux (Aaron Lu, "zone
 // lock scalability", 2018): single frames that come back wait on a list of their own, look at no buddy
@@ -51,6 +53,15 @@ class BuddyEngine {
   void give_cluster(PageIndex cluster) noexcept;
   [[nodiscard]] PageIndex take_cluster() noexcept;  // kNoPage: there is none
 
+  // Takes the pageblock that begins at `page` for trimming, if it is wholly free, merged and not trimmed.
+  // Any page of the engine. Until end_trim() it is a taken block of order 9.
+  [[nodiscard]] bool begin_trim(PageIndex page) noexcept;
+  // It is free again; `done`: as a trimmed one, until any frame of it is taken.
+  void end_trim(PageIndex page, bool done) noexcept;
+  void forget_trim(PageIndex page) noexcept;
+  [[nodiscard]] bool is_trimmed(PageIndex page) const noexcept;
+  [[nodiscard]] std::uint64_t trimmed_blocks() const noexcept { return trimmed_; }
+
   // Merges frames that wait unmerged, the oldest first, until at least n are merged or none is left.
   void merge_some(std::uint32_t n) noexcept;
   [[nodiscard]] std::uint64_t unmerged() const noexcept {
@@ -86,7 +97,7 @@ class BuddyEngine {
   [[nodiscard]] std::uint64_t touched_taking() const noexcept { return touched_taking_; }
   [[nodiscard]] std::uint64_t touched_giving() const noexcept { return touched_giving_; }
 
-  // Walks every list and checks I1..I4; aborts through WEIR_CHECK. Returns the frames found.
+  // Walks every list and checks I1..I6; aborts through WEIR_CHECK. Returns the frames found.
   std::uint64_t audit() const noexcept;
 
  private:
@@ -100,9 +111,22 @@ class BuddyEngine {
   static void link(List& list, PageIndex page, bool at_tail, std::uint64_t& touched) noexcept;
   static void unlink(List& list, PageIndex page, std::uint64_t& touched) noexcept;
   [[nodiscard]] PageIndex cut(PageIndex head, Order from, PageIndex wanted, Order to) noexcept;
-  void insert(PageIndex page, Order order, bool at_tail, std::uint64_t& touched) noexcept;
+  // `trimmed`: a bit for each pageblock of the block, the lower one's first.
+  void insert(PageIndex page, Order order, bool at_tail, std::uint64_t& touched,
+              unsigned trimmed = 0) noexcept;
   void remove(PageIndex page, Order order, std::uint64_t& touched) noexcept;
-  void merge_in(PageIndex page, Order order) noexcept;
+  void merge_in(PageIndex page, Order order, unsigned trimmed = 0) noexcept;
+  static void check_given(const Page* page, PageIndex index, Order order) noexcept;
+
+  // buddy_trim.cpp
+  // The marks of a block whose memory is all with the system; 0 below order 9.
+  [[nodiscard]] static constexpr unsigned all_trimmed(Order order) noexcept {
+    return order == kMaxOrder ? 0b11U : order == kPageblockOrder ? 0b1U : 0;
+  }
+  [[nodiscard]] static unsigned trimmed_in(PageIndex page, Order order) noexcept;
+  [[nodiscard]] unsigned resident_order(unsigned found) const noexcept;
+  [[nodiscard]] static PageIndex resident_half(PageIndex head, Order from, Order to) noexcept;
+  [[nodiscard]] PageIndex free_head_of(PageIndex pageblock, Order& order) const noexcept;
   void wait_unmerged(PageIndex page) noexcept;
   void break_cluster() noexcept;
   [[nodiscard]] bool is_free_block(PageIndex page, Order order) const noexcept;
@@ -113,6 +137,8 @@ class BuddyEngine {
   // I4: prev and next of neighbours on a list agree
   // I5: every frame that waits, alone or in a cluster, is kUnmerged and of order 0
   // I6: no free block on a list is inside the isolated pageblocks once these were withheld
+  // I7: trimmed_ is the number of marks; `owner` of free blocks of order 9 and 10 holds them and nothing else;
+  //     on a list no resident block follows a wholly trimmed one
   BuddyMerge merge_ = BuddyMerge::eager;
   std::array<List, kOrderCount> lists_{};
   List unmerged_{};
@@ -123,6 +149,7 @@ class BuddyEngine {
   std::uint64_t free_pages_ = 0;  // on lists or waiting; not those withheld
   std::uint32_t isolated_from_ = 0;
   std::uint32_t isolated_frames_ = 0;  // whole pageblocks
+  std::uint64_t trimmed_ = 0;
   std::uint64_t splits_ = 0;
   std::uint64_t merges_ = 0;
   std::uint64_t touched_taking_ = 0;

@@ -35,9 +35,10 @@ bool BuddyEngine::begin_isolation(PageIndex block) noexcept {
   }
   const PageIndex pair{align_down(block.value, kMaxBlockFrames)};
   if (is_free_block(pair, kMaxOrder)) {
+    const unsigned trimmed = trimmed_in(pair, kMaxOrder);
     remove(pair, kMaxOrder, touched_taking_);
-    insert(pair, kPageblockOrder, false, touched_taking_);
-    insert(advance(pair, kBlockFrames), kPageblockOrder, false, touched_taking_);
+    insert(pair, kPageblockOrder, false, touched_taking_, trimmed & 1);
+    insert(advance(pair, kBlockFrames), kPageblockOrder, false, touched_taking_, trimmed >> 1);
     ++splits_;
   }
   isolated_from_ = isolates() ? isolated_from_ : block.value;

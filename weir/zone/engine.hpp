@@ -9,6 +9,8 @@
 //   isolate a pageblock, named by any frame of it, is withheld: what is free there, and what comes back.
 //           One thread at a time isolates in a zone: one pageblock, or several that adjoin one another in
 //           ascending order, and ends or takes them in ascending order. No claim ever meets them.
+//   trim    a wholly free pageblock whose memory goes back to the system: it is taken meanwhile, then free and
+//           marked as trimmed until any frame of it is taken; those are taken last
 #pragma once
 
 #include <concepts>
@@ -39,6 +41,11 @@ concept Engine = requires(E engine, const E view, PageIndex page, PageCount fram
   { engine.take_in(page, order, leave, mobility) } -> std::same_as<PageIndex>;
   { engine.split(page, order) } -> std::same_as<void>;
   { view.pageblock(page) } -> std::same_as<PageblockView>;
+  { engine.begin_trim(page, leave) } -> std::same_as<bool>;
+  { engine.end_trim(page, bool{}) } -> std::same_as<void>;
+  { engine.forget_trim(page) } -> std::same_as<void>;
+  { view.is_trimmed(page) } -> std::same_as<bool>;
+  { view.trimmed_blocks() } -> std::same_as<std::uint64_t>;
   { view.free_pages() } -> std::same_as<std::uint64_t>;
   { view.free_blocks(order) } -> std::same_as<std::uint64_t>;
   { view.audit() } -> std::same_as<std::uint64_t>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "weir/zone/locked_engine.hpp"
 
+#include "weir/base/bits.hpp"
 #include "weir/base/check.hpp"
 #include "weir/zone/frame_table.hpp"
 #include "weir/zone/locked_hold.hpp"
@@ -153,6 +154,49 @@ std::uint32_t LockedEngine::take_in_loose() noexcept {
   }
   counters_.given.add(frames);
   return frames;
+}
+
+// ---- trimming ----
+
+bool LockedEngine::begin_trim(PageIndex page, std::uint64_t leave) noexcept {
+  // A look without the lock first: most pageblocks of a busy zone are not free.
+  const auto looks_free = [](PageIndex head, Order order) {
+    return page_at(head)->state.load(memory_order_relaxed) == FrameState::kFree &&
+           order_of(page_at(head)) == order;
+  };
+  if (!looks_free(page, kPageblockOrder) &&
+      !looks_free({align_down(page.value, kMaxBlockFrames)}, kMaxOrder)) {
+    return false;
+  }
+  Hold hold{*this};
+  if (!allowed(frames_in(kPageblockOrder), leave) || !buddy_.begin_trim(page)) {
+    return false;
+  }
+  hold.merged(frames_in(kPageblockOrder));
+  return true;
+}
+
+void LockedEngine::end_trim(PageIndex page, bool done) noexcept {
+  Hold hold{*this};
+  buddy_.end_trim(page, done);
+  hold.merged(frames_in(kPageblockOrder));
+}
+
+void LockedEngine::forget_trim(PageIndex page) noexcept {
+  const Hold hold{*this};
+  buddy_.forget_trim(page);
+}
+
+bool LockedEngine::is_trimmed(PageIndex page) const noexcept {
+  const ThreadMark mark;
+  const LockGuard guard{lock_};
+  return buddy_.is_trimmed(page);
+}
+
+std::uint64_t LockedEngine::trimmed_blocks() const noexcept {
+  const ThreadMark mark;
+  const LockGuard guard{lock_};
+  return buddy_.trimmed_blocks();
 }
 
 // ---- looking ----

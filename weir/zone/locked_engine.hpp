@@ -49,6 +49,14 @@ class LockedEngine {
   // n << order at most a cluster. Not from a marked thread.
   void give_many(Order order, const PageIndex* pages, std::uint32_t n) noexcept;
 
+  // A pageblock for trimming and back; see zone/bitmap_engine.hpp. Each a hold, in a marked section or not. Not
+  // counted as taken or given: nobody gets it.
+  [[nodiscard]] bool begin_trim(PageIndex page, std::uint64_t leave) noexcept;
+  void end_trim(PageIndex page, bool done) noexcept;
+  void forget_trim(PageIndex page) noexcept;
+  [[nodiscard]] bool is_trimmed(PageIndex page) const noexcept;
+  [[nodiscard]] std::uint64_t trimmed_blocks() const noexcept;
+
   // Merges all that waits unmerged now, a cluster under each hold.
   void merge_all() noexcept;
 

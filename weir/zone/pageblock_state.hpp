@@ -3,7 +3,7 @@
 // pure functions on values. Calls base only; knows no atomics: the engine applies these in its
 // compare-and-swap loops.
 //
-//   entry of a pageblock    | left 1 | movable 1 | isolated 1 | left 1 | reserved 1 | whole 1 | count 10 |
+//   entry of a pageblock    | left 1 | movable 1 | isolated 1 | trimmed 1 | reserved 1 | whole 1 | count 10 |
 //   entries of a pair       | odd pageblock 16 | even pageblock 16 |       one order 10 is one word
 //   counts of a zone        | claimed 32 | free 32 |
 //   bits of a pageblock     8 words of 64 bits, a set bit is a free frame
@@ -31,11 +31,13 @@ static_assert(kBitWords == 8);                         // one cache line of bits
 inline constexpr unsigned kWordOrder = kBitWordShift;  // the largest order inside one word
 
 // Pageblocks are told apart by how many of their frames are free. For each mobility the index has a bucket
-// for each 64 counts, fullest first, and one for the wholly free; some pageblocks are in none.
+// for each 64 counts, fullest first; it has one for the wholly free and one for those of them whose memory is
+// with the system; some pageblocks are in none.
 inline constexpr unsigned kBucketShift = 6;
 inline constexpr unsigned kPartialBuckets = kPageblockFrames >> kBucketShift;
 inline constexpr unsigned kFreeBucket = kMobilities * kPartialBuckets;
-inline constexpr unsigned kBuckets = kFreeBucket + 1;
+inline constexpr unsigned kTrimmedBucket = kFreeBucket + 1;
+inline constexpr unsigned kBuckets = kTrimmedBucket + 1;
 inline constexpr unsigned kNoBucket = ~0U;
 
 // ---- a pageblock ---------------------------------------------------------------------------------
@@ -46,6 +48,7 @@ struct BlockEntry {
   static constexpr unsigned kCountMask = (1U << 10) - 1;
   static constexpr unsigned kWhole = 1U << 10;     // handed out as order 9, or half of an order 10
   static constexpr unsigned kReserved = 1U << 11;  // some CPU allocates from it; others avoid it
+  static constexpr unsigned kTrimmed = 1U << 12;   // wholly free, and its memory is with the system
   static constexpr unsigned kIsolated = 1U << 13;  // nobody takes from it; what comes back stays
   static constexpr unsigned kMovable = 1U << 14;   // who can move is served from it
   static_assert(kPageblockFrames <= kCountMask);
@@ -66,6 +69,11 @@ struct BlockEntry {
   }
   [[nodiscard]] constexpr Mobility mobility() const noexcept {
     return (word & kMovable) != 0 ? Mobility::movable : Mobility::pinned;
+  }
+  [[nodiscard]] constexpr bool trimmed() const noexcept { return (word & kTrimmed) != 0; }
+  // All free for anybody, and not trimmed.
+  [[nodiscard]] constexpr bool all_resident() const noexcept {
+    return (word & (kCountMask | kTrimmed | kIsolated)) == kPageblockFrames;
   }
 
   [[nodiscard]] static constexpr BlockEntry of(std::uint32_t count, unsigned flags = 0) noexcept {
@@ -93,6 +101,11 @@ struct BlockEntry {
   [[nodiscard]] constexpr MaybeEntry end_isolation() const noexcept;
   // For whoever isolated it, once all of it is free.
   [[nodiscard]] constexpr MaybeEntry take_isolated() const noexcept;
+  // For trimming: all frames at once, unless they are trimmed already; and back, with the mark. Every change
+  // that takes a frame ends the mark, and so do isolate() and untrim().
+  [[nodiscard]] constexpr MaybeEntry take_resident() const noexcept;
+  [[nodiscard]] constexpr MaybeEntry give_trimmed() const noexcept;
+  [[nodiscard]] constexpr MaybeEntry untrim() const noexcept;
 
   // The bucket of so many free frames, not all, for this mobility.
   [[nodiscard]] static constexpr unsigned bucket_of(std::uint32_t count,
@@ -104,7 +117,7 @@ struct BlockEntry {
     if (count() == 0 || (word & (kReserved | kIsolated)) != 0) {
       return kNoBucket;
     }
-    return all_free() ? kFreeBucket : bucket_of(count(), mobility());
+    return !all_free() ? bucket_of(count(), mobility()) : trimmed() ? kTrimmedBucket : kFreeBucket;
   }
   // Whether it may have moved to another bucket; false only if it has not. Cheaper than to ask for both.
   [[nodiscard]] constexpr bool may_move(BlockEntry after) const noexcept {
@@ -166,13 +179,23 @@ constexpr MaybeEntry BlockEntry::split_whole() const noexcept {
   return whole() ? MaybeEntry{of(0)} : std::nullopt;
 }
 constexpr MaybeEntry BlockEntry::isolate() const noexcept {
-  return whole() || isolated() ? std::nullopt : MaybeEntry{of((word & ~kReserved) | kIsolated)};
+  return whole() || isolated() ? std::nullopt
+                               : MaybeEntry{of((word & ~(kReserved | kTrimmed)) | kIsolated)};
 }
 constexpr MaybeEntry BlockEntry::end_isolation() const noexcept {
   return isolated() ? MaybeEntry{of(word & ~kIsolated)} : std::nullopt;
 }
 constexpr MaybeEntry BlockEntry::take_isolated() const noexcept {
   return isolated() && all_free() ? MaybeEntry{of(0, kWhole)} : std::nullopt;
+}
+constexpr MaybeEntry BlockEntry::take_resident() const noexcept {
+  return all_resident() ? take_whole() : std::nullopt;
+}
+constexpr MaybeEntry BlockEntry::give_trimmed() const noexcept {
+  return whole() ? MaybeEntry{of(kPageblockFrames, kTrimmed)} : std::nullopt;
+}
+constexpr MaybeEntry BlockEntry::untrim() const noexcept {
+  return trimmed() ? MaybeEntry{of(word & ~kTrimmed)} : std::nullopt;
 }
 
 // The entries of two pageblocks that make one block of order 10.

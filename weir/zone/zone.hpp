@@ -89,6 +89,28 @@ class Zone {
     return lock_free() ? bitmap_->pageblock(page) : locked_.pageblock(page);
   }
 
+  // A wholly free pageblock for whoever gives its memory to the system, and back; zone/bitmap_engine.hpp. Leaves
+  // `keep` frames free beside what the reserve and a limit keep back.
+  [[nodiscard]] bool begin_trim(PageIndex pageblock, std::uint64_t keep) noexcept {
+    const std::uint64_t leave = stays(false) + keep;
+    return lock_free() ? bitmap_->begin_trim(pageblock, leave)
+                       : locked_.begin_trim(pageblock, leave);
+  }
+  void end_trim(PageIndex pageblock, bool done) noexcept {
+    lock_free() ? bitmap_->end_trim(pageblock, done) : locked_.end_trim(pageblock, done);
+  }
+  void forget_trim(PageIndex pageblock) noexcept {
+    lock_free() ? bitmap_->forget_trim(pageblock) : locked_.forget_trim(pageblock);
+  }
+  [[nodiscard]] bool is_trimmed(PageIndex page) const noexcept {
+    return lock_free() ? bitmap_->is_trimmed(page) : locked_.is_trimmed(page);
+  }
+  // Frames that are free and whose memory is with the system.
+  [[nodiscard]] std::uint64_t trimmed_pages() const noexcept {
+    return (lock_free() ? bitmap_->trimmed_blocks() : locked_.trimmed_blocks()) *
+           frames_in(kPageblockOrder);
+  }
+
   // 0 is no limit. What is out already stays out: nothing more leaves until enough has come back.
   void set_limits(PageCount hard, PageCount soft) noexcept;
   [[nodiscard]] PageCount hard_limit() const noexcept { return limits_.hard(); }

@@ -141,5 +141,25 @@ TEST(AnonSource, FailsAtItsFailpoint) {
   test::fail_by_failpoint(with(ThpChoice::system));
 }
 
+TEST(AnonSource, APartThatIsTrimmedReadsAsZeroAndTheRestStays) {
+  FakeMemory memory;
+  AnonSource source(memory, ThpChoice::off);
+  const Result<Extent> got = source.obtain(64_KiB);
+  ASSERT_TRUE(got);
+  const Extent& extent = got.value();
+  test::write_everywhere(extent);
+  EXPECT_FALSE(source.trim(extent, 8_KiB, 12_KiB).failed());
+  for (std::size_t at = 0; at < (64_KiB).value; at += kFrameBytes) {
+    EXPECT_EQ(extent.base[at] == std::byte{0}, at >= (8_KiB).value && at < (20_KiB).value) << at;
+  }
+  memory.fail(FakeMemory::Call::discard, 1);
+  EXPECT_EQ(source.trim(extent, Bytes{0}, 4_KiB).code, Errc::denied);
+  EXPECT_NE(extent.base[0], std::byte{0});
+  EXPECT_EQ(source.trim(extent, 1_KiB, 4_KiB).code, Errc::misaligned);
+  EXPECT_EQ(source.trim(extent, 60_KiB, 8_KiB).code, Errc::too_large);
+  source.give_back(extent);
+  EXPECT_TRUE(memory.clean());
+}
+
 }  // namespace
 }  // namespace weir

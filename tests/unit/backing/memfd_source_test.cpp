@@ -141,5 +141,33 @@ TEST(MemfdSource, FailsAtItsFailpoint) {
   test::fail_by_failpoint(with(ThpChoice::system));
 }
 
+TEST(MemfdSource, APartThatIsTrimmedIsZeroInEveryMappingAndNoLongerInMemory) {
+  FakeMemory memory;
+  MemfdSource source(memory, ThpChoice::off);
+  const Result<Extent> got = source.obtain(64_KiB);
+  ASSERT_TRUE(got);
+  const Extent& extent = got.value();
+  void* other = mmap(nullptr, (64_KiB).value, PROT_READ | PROT_WRITE, MAP_SHARED, extent.fd, 0);
+  ASSERT_NE(other, MAP_FAILED);
+  test::write_everywhere(extent);
+  EXPECT_FALSE(source.trim(extent, 8_KiB, 12_KiB).failed());
+  for (std::size_t at = 0; at < (64_KiB).value; at += kFrameBytes) {
+    const bool trimmed = at >= (8_KiB).value && at < (20_KiB).value;
+    EXPECT_EQ(static_cast<std::byte*>(other)[at] == std::byte{0}, trimmed) << at;
+  }
+  EXPECT_EQ(memory.calls(Call::punch_hole), 1U);
+  EXPECT_EQ(memory.calls(Call::discard), 0U) << "that would keep the file's memory";
+  memory.fail(Call::punch_hole, 1);
+  EXPECT_EQ(source.trim(extent, Bytes{0}, 4_KiB).code, Errc::denied);
+  EXPECT_NE(extent.base[0], std::byte{0});
+  EXPECT_EQ(source.trim(extent, 1_KiB, 4_KiB).code, Errc::misaligned);
+  EXPECT_EQ(source.trim(extent, 60_KiB, 8_KiB).code, Errc::too_large);
+  EXPECT_EQ(source.trim(extent, 68_KiB, 4_KiB).code, Errc::too_large);
+  EXPECT_EQ(source.trim(extent, 4_KiB, Bytes{0}).code, Errc::zero_size);
+  munmap(other, (64_KiB).value);
+  source.give_back(extent);
+  EXPECT_TRUE(memory.clean());
+}
+
 }  // namespace
 }  // namespace weir

@@ -352,6 +352,23 @@ TEST_F(LinuxMemoryTest, ALimitOnAddressSpaceIsACleanError) {
             0);
 }
 
+TEST_F(LinuxMemoryTest, LockedMemoryThatCannotBeGivenBackKeepsItsContents) {
+  if (test::kSanitized || test::emulated()) GTEST_SKIP() << "locking is not the real one here";
+  std::byte* base = committed(kFrame);
+  *base = std::byte{9};
+  if (mlock(base, kFrame.value) != 0) GTEST_SKIP() << "memory cannot be locked here";
+  EXPECT_EQ(memory_.try_discard(base, kFrame).code, Errc::unsupported);
+  EXPECT_EQ(*base, std::byte{9});
+  munlock(base, kFrame.value);
+  EXPECT_FALSE(memory_.try_discard(base, kFrame).failed());
+  EXPECT_EQ(*base, std::byte{0});
+  EXPECT_EQ(memory_.try_discard(base + 1, kFrame).code, Errc::misaligned);
+  EXPECT_EQ(memory_.try_discard(base, Bytes{0}).code, Errc::zero_size);
+  EXPECT_EQ(memory_.punch_hole(-1, Bytes{0}, kFrame).code, Errc::system);
+  EXPECT_EQ(memory_.punch_hole(-1, Bytes{0}, Bytes{1}).code, Errc::misaligned);
+  memory_.release(base, kFrame);
+}
+
 TEST_F(LinuxMemoryTest, FailpointsMakeEachCallFail) {
   if (!kTestHooks) GTEST_SKIP() << "built without test hooks";
   std::byte* base = committed(kFrame);

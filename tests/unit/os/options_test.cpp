@@ -13,7 +13,8 @@ bool same(const Options& a, const Options& b) {
   return a.capacity == b.capacity && a.source == b.source && a.thp == b.thp &&
          a.reserve == b.reserve && a.limit == b.limit && a.soft_limit == b.soft_limit &&
          a.lists == b.lists && a.high == b.high && a.free_order0 == b.free_order0 &&
-         a.engine == b.engine && a.merge == b.merge && a.depot == b.depot && a.cached == b.cached;
+         a.engine == b.engine && a.merge == b.merge && a.depot == b.depot && a.cached == b.cached &&
+         a.idle_trim == b.idle_trim;
 }
 
 Options parsed(std::string_view text) {
@@ -30,7 +31,7 @@ TEST(Options, ReadsEveryKind) {
   const Options options = parsed(
       "capacity=1G,source=memfd,thp=on,reserve=77,limit=88,soft_limit=80,lists=off,high=256,free_"
       "order0=engine,"
-      "merge=immediate,depot=640,cached=12345");
+      "merge=immediate,depot=640,cached=12345,idle_trim=250");
   EXPECT_EQ(options.capacity, 1_GiB);
   EXPECT_EQ(options.source, SourceChoice::memfd);
   EXPECT_EQ(options.thp, ThpChoice::on);
@@ -43,6 +44,7 @@ TEST(Options, ReadsEveryKind) {
   EXPECT_EQ(options.merge, Merge::immediate);
   EXPECT_EQ(options.depot, PageCount{640});
   EXPECT_EQ(options.cached, PageCount{12345});
+  EXPECT_EQ(options.idle_trim, std::chrono::milliseconds{250});
 }
 
 TEST(Options, ReadsEverySizeSuffixAndBothEndsOfTheRange) {
@@ -53,6 +55,7 @@ TEST(Options, ReadsEverySizeSuffixAndBothEndsOfTheRange) {
   EXPECT_EQ(parsed("capacity=0008K").capacity, 8_KiB);
   EXPECT_EQ(parsed("reserve=0,high=0").high, PageCount{0});
   EXPECT_EQ(parsed("cached=0").cached, PageCount{0});
+  EXPECT_EQ(parsed("idle_trim=0").idle_trim, std::chrono::milliseconds{0});
   EXPECT_EQ(parsed("cached=268435456,depot=268435456").depot, PageCount{kMaxFrames});
 }
 
@@ -125,6 +128,10 @@ const Bad kBad[] = {
      "option \"depot\" with value \"268435457\"; expected a number of frames from 0 to 268435456"},
     {"cached=some",
      "option \"cached\" with value \"some\"; expected a number of frames from 0 to 268435456"},
+    {"idle_trim=soon",
+     "option \"idle_trim\" with value \"soon\"; expected milliseconds from 0 to 86400000"},
+    {"idle_trim=86400001",
+     "option \"idle_trim\" with value \"86400001\"; expected milliseconds from 0 to 86400000"},
     {"merge=later",
      "option \"merge\" with value \"later\"; expected deferred, immediate, skip or clusters"},
     {"lists=yes", "option \"lists\" with value \"yes\"; expected on or off"},
@@ -138,35 +145,35 @@ const Bad kBad[] = {
     {"color=red",
      "unknown option \"color\" with value \"red\"; known: capacity, source, thp, reserve, limit, "
      "soft_limit, lists, "
-     "high, free_order0, engine, merge, depot, cached"},
+     "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"=1",
      "unknown option \"\" with value \"1\"; known: capacity, source, thp, reserve, limit, "
      "soft_limit, lists, high, "
-     "free_order0, engine, merge, depot, cached"},
+     "free_order0, engine, merge, depot, cached, idle_trim"},
     {" thp=on",
      "unknown option \" thp\" with value \"on\"; known: capacity, source, thp, reserve, limit, "
      "soft_limit, lists, "
-     "high, free_order0, engine, merge, depot, cached"},
+     "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"Capacity=1M",
      "unknown option \"Capacity\" with value \"1M\"; known: capacity, source, thp, reserve, limit, "
      "soft_limit, lists, "
-     "high, free_order0, engine, merge, depot, cached"},
+     "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"thp",
      "option \"thp\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
      "soft_limit, lists, "
-     "high, free_order0, engine, merge, depot, cached"},
+     "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {",",
      "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
      "soft_limit, lists, "
-     "high, free_order0, engine, merge, depot, cached"},
+     "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"thp=on,",
      "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
      "soft_limit, lists, "
-     "high, free_order0, engine, merge, depot, cached"},
+     "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"thp=on,,lists=on",
      "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
      "soft_limit, lists, "
-     "high, free_order0, engine, merge, depot, cached"},
+     "high, free_order0, engine, merge, depot, cached, idle_trim"},
 };
 
 TEST(Options, EveryBadTextIsOneLineThatNamesOptionValueAndChoices) {
@@ -204,7 +211,7 @@ TEST(Options, TextOfOptionsReadsBackAsTheSameOptions) {
   EXPECT_STREQ(
       options_text(Options{}).data(),
       "capacity=256M,source=anonymous,thp=system,reserve=0,limit=0,soft_limit=0,lists=on,high=0,"
-      "free_order0=list,engine=buddy,merge=deferred,depot=0,cached=268435456");
+      "free_order0=list,engine=bitmap,merge=deferred,depot=0,cached=268435456,idle_trim=10000");
   Options odd;
   odd.capacity = Bytes{(std::uint64_t{1} << 40) - 1};
   odd.source = SourceChoice::hugetlb;
@@ -246,16 +253,17 @@ TEST_F(OptionsFromEnvironment, TheLongestLineIsWhole) {
   const std::string text = std::string(50, 'n') + "=" + std::string(50, 'v');
   setenv("WEIR_OPTIONS", text.c_str(), 1);
   Options options;
-  EXPECT_STREQ(options_from_environment(options).line.data(),
-               "WEIR_OPTIONS: unknown option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" with value "
-               "\"vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv...\"; known: capacity, source, thp, reserve, "
-               "limit, soft_limit, lists, high, free_order0, engine, merge, depot, cached");
+  EXPECT_STREQ(
+      options_from_environment(options).line.data(),
+      "WEIR_OPTIONS: unknown option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" with value "
+      "\"vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv...\"; known: capacity, source, thp, reserve, "
+      "limit, soft_limit, lists, high, free_order0, engine, merge, depot, cached, idle_trim");
   setenv("WEIR_OPTIONS", std::string(50, 'n').c_str(), 1);
   EXPECT_STREQ(options_from_environment(options).line.data(),
                "WEIR_OPTIONS: option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" has no value; write "
                "name=value, names: capacity, source, thp, reserve, limit, soft_limit, lists, high, "
                "free_order0, engine, merge, "
-               "depot, cached");
+               "depot, cached, idle_trim");
 }
 
 TEST_F(OptionsFromEnvironment, UnsetOrEmptyMeansNothingToDo) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -69,6 +70,34 @@ INSTANTIATE_TEST_SUITE_P(Engines, Compaction,
                          [](const auto& engine) {
                            return engine.param == EngineChoice::buddy ? "Buddy" : "Bitmap";
                          });
+
+TEST_P(Compaction, CarriesNothingOutOfAPinnedPageblock) {
+  scatter(0.5);
+  const Extent& extent = pages.effective().extent;
+  Result<Pin> all = pages.pin({extent.base, extent.size.value});
+  ASSERT_TRUE(all);
+  static_cast<void>(pages.compact());
+  EXPECT_EQ(store.isolated(), 0U) << "its owner was asked";
+  EXPECT_EQ(store.migrated(), 0U);
+  Result<Pin> half = pages.pin({extent.base, extent.size.value / 2});
+  ASSERT_TRUE(half);
+  all->release();
+  const auto below = [&] {
+    std::set<Page*> set;
+    for (std::size_t i = 0; i < store.size(); ++i) {
+      if (address_of(store.page(i)) < extent.base + extent.size.value / 2) {
+        set.insert(store.page(i));
+      }
+    }
+    return set;
+  };
+  const std::set<Page*> before = below();
+  static_cast<void>(pages.compact());
+  EXPECT_GT(store.migrated(), 0U) << "the other half is free to go";
+  const std::set<Page*> after = below();
+  EXPECT_TRUE(std::includes(after.begin(), after.end(), before.begin(), before.end()));
+  check_conservation();
+}
 
 TEST_P(Compaction, EmptiesAsManyPageblocksAsThereIsRoomForWhatLivesInThem) {
   for (const double share : {0.5, 0.8, 0.2}) {

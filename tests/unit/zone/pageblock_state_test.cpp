@@ -100,7 +100,9 @@ TEST(BlockEntry, BucketsRiseWithTheCountAndTheWhollyFreeHaveTheirOwn) {
   EXPECT_EQ(BlockEntry::of(1).bucket(), 0U);
   EXPECT_EQ(BlockEntry::of(511).bucket(), kPartialBuckets - 1);
   EXPECT_EQ(BlockEntry::of(512).bucket(), kFreeBucket);
-  EXPECT_EQ(kBuckets, kFreeBucket + 1);
+  EXPECT_EQ(BlockEntry::of(512, BlockEntry::kTrimmed).bucket(), kTrimmedBucket);
+  EXPECT_GT(kTrimmedBucket, kFreeBucket) << "buckets are looked through from below";
+  EXPECT_EQ(kBuckets, kTrimmedBucket + 1);
   for (std::uint32_t count = 1; count <= kPageblockFrames; ++count) {
     EXPECT_EQ(BlockEntry::of(count, BlockEntry::kReserved).bucket(), kNoBucket);
     if (count > 1) {
@@ -166,6 +168,38 @@ TEST(BlockEntry, IsolatedKeepsWhatItHasAndWhatComesBack) {
   EXPECT_EQ(*BlockEntry::of(kPageblockFrames).isolate()->take_isolated(), kWholeEntry);
   EXPECT_EQ(*kWholeEntry.split_whole(), BlockEntry::of(0));
   EXPECT_FALSE(BlockEntry::of(0).split_whole());
+}
+
+TEST(BlockEntry, IsTrimmedFromWholeAndLosesTheMarkWithAnyFrame) {
+  const BlockEntry trimmed = *kWholeEntry.give_trimmed();
+  EXPECT_TRUE(trimmed.trimmed() && trimmed.all_free() && !trimmed.all_resident());
+  EXPECT_EQ(trimmed, BlockEntry::of(kPageblockFrames, BlockEntry::kTrimmed));
+  for (std::uint32_t n = 1; n <= kPageblockFrames; ++n) {
+    EXPECT_EQ(trimmed.less(n), BlockEntry::of(kPageblockFrames - n));
+    EXPECT_EQ(trimmed.reserve(n), BlockEntry::of(kPageblockFrames).reserve(n));
+    EXPECT_FALSE(trimmed.more(n));
+  }
+  EXPECT_EQ(trimmed.take_whole(), kWholeEntry);
+  EXPECT_EQ(trimmed.untrim(), BlockEntry::of(kPageblockFrames));
+  EXPECT_TRUE(trimmed.may_move(*trimmed.untrim()));
+  EXPECT_TRUE(trimmed.may_move(*trimmed.less(1)));
+  EXPECT_TRUE(kWholeEntry.may_move(trimmed));
+  for (const unsigned flags : kFlagSets) {
+    for (std::uint32_t count = 0; count <= kPageblockFrames; ++count) {
+      const BlockEntry entry = BlockEntry::of(count, flags);
+      EXPECT_FALSE(entry.untrim());
+      EXPECT_EQ(entry.take_resident().has_value(), count == kPageblockFrames);
+      if (!entry.whole()) {
+        EXPECT_FALSE(entry.give_trimmed());
+      }
+    }
+  }
+  EXPECT_FALSE(trimmed.take_resident()) << "what is trimmed is not trimmed again";
+  EXPECT_EQ(trimmed.isolate(), BlockEntry::of(kPageblockFrames).isolate());
+  EXPECT_FALSE(trimmed.isolate()->take_resident());
+  EXPECT_EQ(trimmed.less(1, Mobility::movable), BlockEntry::of(511, BlockEntry::kMovable));
+  EXPECT_EQ(EntryPair::of(trimmed, BlockEntry::of(512)).take_whole()->word,
+            EntryPair::of(kWholeEntry, kWholeEntry).word);
 }
 
 TEST(BlockEntry, MayMoveIsNeverFalseWhenTheBucketChanges) {
