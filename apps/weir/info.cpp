@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -113,6 +114,9 @@ void tell_system(Teller& tell, const SystemInfo& system) {
 
 std::string option_value(Bytes value) { return size_text(value); }
 std::string option_value(PageCount value) { return std::to_string(value.value); }
+std::string option_value(std::chrono::milliseconds value) {
+  return fmt::format("{} ms", value.count());
+}
 std::string option_value(bool value) { return value ? "on" : "off"; }
 template <class Choice>
 std::string option_value(Choice value) {

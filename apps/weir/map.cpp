@@ -115,8 +115,8 @@ struct MapCommand {
 
   void draw_all(PageAllocator& pages) {
     text +=
-        ".  wholly free     1..9  tenths in use       #  full\n"
-        "W  out as a block  a..i  the same, movables  @  full of movables  !  withheld\n";
+        ".  wholly free     1..9  tenths in use       #  full              !  withheld\n"
+        "W  out as a block  a..i  the same, movables  @  full of movables  _  trimmed\n";
     Load load(pages, movable, seed);
     load.take_all();
     load.give_share(given);
@@ -138,6 +138,8 @@ struct MapCommand {
     load.give_share(1.0);
     static_cast<void>(pages.drain_all());
     show(pages, "empty", "everything given back");
+    const Bytes returned = pages.trim();
+    show(pages, "trimmed", fmt::format("{} MiB given back to the system", returned.value >> 20));
   }
 
   void show(PageAllocator& pages, const char* name, const std::string& what) {

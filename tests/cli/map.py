@@ -2,7 +2,7 @@
 """`weir map`: every stage is drawn and counted, and compaction wins what can be won."""
 from _weir import WeirTest, main
 
-STAGES = ("scattered", "churned", "drained", "compacted", "empty")
+STAGES = ("scattered", "churned", "drained", "compacted", "empty", "trimmed")
 
 
 class Map(WeirTest):

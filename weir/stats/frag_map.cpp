@@ -20,7 +20,7 @@ char sign_of(const PageblockView& view) noexcept {
     return 'W';
   }
   if (view.all_free()) {
-    return '.';
+    return view.trimmed ? '_' : '.';
   }
   if (view.free == 0) {
     return movable ? '@' : '#';

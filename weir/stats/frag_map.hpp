@@ -3,8 +3,8 @@
 // a request, and every pageblock, as numbers and drawn. Reads the zone; no layer includes it. Takes the lock
 // of the engine for a moment for each pageblock, where there is one; agrees in itself when all are at rest.
 //
-//   drawn     .  wholly free          1..9  tenths of it in use       #  full
-//             W  out as one block     a..i  the same, of movables     @  full of movables     !  withheld
+//   drawn     .  wholly free          1..9  tenths of it in use       #  full               !  withheld
+//             W  out as one block     a..i  the same, of movables     @  full of movables   _  trimmed
 #pragma once
 
 #include <array>

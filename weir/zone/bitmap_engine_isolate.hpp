@@ -114,7 +114,7 @@ PageblockView BasicBitmapEngine<AtomicT>::pageblock(PageIndex page) const noexce
     return {};
   }
   const BlockEntry entry = block.entry();
-  return {entry.count(), entry.whole(), entry.isolated(), entry.mobility()};
+  return {entry.count(), entry.whole(), entry.isolated(), entry.trimmed(), entry.mobility()};
 }
 
 }  // namespace weir

@@ -136,6 +136,7 @@ PageblockView BuddyEngine::pageblock(PageIndex block) const noexcept {
   PageblockView view;
   view.mobility = Mobility::movable;  // nobody keeps them apart
   view.isolated = isolates(block);
+  view.trimmed = is_trimmed(block);
   const PageIndex pair{align_down(block.value, kMaxBlockFrames)};
   const FrameState of_pair = page_at(pair)->state.load(memory_order_relaxed);
   if (order_of(page_at(pair)) == kMaxOrder && of_pair != FrameState::kInner &&

@@ -15,6 +15,7 @@ struct PageblockView {
   std::uint32_t free = 0;  // frames in the engine, withheld ones included
   bool whole = false;      // out as one block of order 9, or as half of one of order 10
   bool isolated = false;   // its free frames are withheld
+  bool trimmed = false;    // wholly free, and its memory is with the system
   Mobility mobility =
       Mobility::pinned;  // of those it serves; without meaning while it is wholly free
 

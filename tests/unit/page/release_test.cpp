@@ -162,12 +162,12 @@ TEST_F(ReleaseDeathTest, ReportsADoubleFreeWhereverThePageIs) {
 TEST_F(ReleaseDeathTest, ReportsADoubleFreeOfTheHeadOfAFreeBlockAsOne) {
   Options options = kSmall;
   options.engine = EngineChoice::buddy;  // whose free blocks say so
-  PageAllocator pages(options);
+  PageAllocator buddy(options);
   std::vector<Page*> all(4096);
-  ASSERT_EQ(pages.alloc_bulk(std::span<Page*>(all)), 4096U);
-  Page* first = page_at(pages.zone().pieces().front().first);
+  ASSERT_EQ(buddy.alloc_bulk(std::span<Page*>(all)), 4096U);
+  Page* first = page_at(buddy.zone().pieces().front().first);
   free_bulk(all);
-  EXPECT_FALSE(pages.drain_all().failed());
+  EXPECT_FALSE(buddy.drain_all().failed());
   ASSERT_EQ(first->state.load(), FrameState::kFree);
   ASSERT_EQ(order_of(first), kMaxOrder);
   EXPECT_DEATH(unref(first), "double free: page [0-9]+ is already free");
