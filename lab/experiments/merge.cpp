@@ -9,18 +9,11 @@
 
 namespace weir::lab {
 
-Options MergeTrial::enough(const MergeCase& one, Options options) {
-  // As much again as is out, so that what is free is no matter of this experiment.
-  options.capacity = bytes(PageCount{2 * kPages * one.threads});
-  options.high = PageCount{128};
-  return options;
-}
-
 // Faults come before anything is timed, and frames lie in the engine as a program that ran for a while has
 // them: scattered over it.
 void MergeTrial::populate() {
-  std::vector<Page*> all(pages_.zone().zone().managed().value);
-  const std::size_t got = pages_.alloc_burst(all);
+  std::vector<Page*> all(pages_->zone().zone().managed().value);
+  const std::size_t got = pages_->alloc_burst(all);
   for (std::size_t i = 0; i < got; ++i) {
     write_stamp(address_of(all[i]), i);
   }
@@ -32,7 +25,6 @@ void MergeTrial::populate() {
     std::swap(all[i - 1], all[random % i]);
   }
   free_burst(std::span<Page* const>(all).first(got));
-  populated_ = true;
 }
 
 void MergeTrial::work_on(std::size_t side) {
@@ -89,7 +81,7 @@ void MergeTrial::note_used(Page* const* pages) noexcept {
 
 bool MergeTrial::take(Worker& worker) {
   for (std::size_t i = 0; i < kPages; ++i) {
-    Page* const page = pages_.alloc_page();
+    Page* const page = pages_->alloc_page();
     if (page == nullptr) [[unlikely]] {
       worker.exhausted = true;
       free_burst(std::span<Page* const>(worker.pages).first(i));
@@ -119,11 +111,15 @@ bool MergeTrial::take_and_give(Worker& worker) {
 }
 
 Outcome MergeTrial::collect() {
+  if (!pages_.is_open()) {
+    return {{}, fault_};
+  }
   double pages = 0;
   double work = 0;
   double touch = 0;
   for (const Worker& worker : threads_) {
     if (worker.exhausted) {
+      pages_.close();
       return {{}, "it ran out of pages"};
     }
     pages += static_cast<double>(worker.done);
@@ -135,7 +131,8 @@ Outcome MergeTrial::collect() {
                          static_cast<double>(one_cpu_ ? 1 : std::min(2U, case_.threads));
   const double time = work / pages / sharing;
   const double touching = touch / pages / sharing;
-  const ZoneCounterValues now = values_of(pages_.zone().zone().counters());
+  const ZoneCounterValues now = values_of(pages_->zone().zone().counters());
+  pages_.close();
   const auto per_million = [&](std::uint64_t after, std::uint64_t before) {
     return static_cast<double>(after - before) * 1e6 / pages;
   };
@@ -184,9 +181,8 @@ Experiment merge_experiment() {
              {"2", "two threads, each on its CPU"},
              {"2-lru", "the same with a lock for used pages", 64, false, {}},
              {"8", "eight threads on two CPUs", 64, false, {}}};
-  e.contenders = {"weir.page+merge=immediate", "weir.page+merge=skip",
-                  "weir.page+merge=clusters",  "weir.page",
-                  "weir.page+engine=buddy",    "weir.page+engine=bitmap"};
+  e.contenders = {"weir.page+merge=immediate", "weir.page+merge=skip", "weir.page+merge=clusters",
+                  "weir.page+engine=buddy", "weir.page"};
   e.references = {"weir.page+merge=immediate"};
   return e;
 }

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "lab/experiments/own_zone.hpp"
 #include "lab/experiments/rounds.hpp"
 #include "lab/harness/trial.hpp"
 #include "weir/page/page_allocator.hpp"
@@ -47,7 +48,10 @@ class MergeTrial final : public Trial {
   static constexpr std::size_t kLruBatch = 31;
 
   MergeTrial(const MergeCase& one, const Options& options)
-      : case_(one), pages_(enough(one, options)), threads_(one.threads) {
+      : case_(one),
+        // As much again as is out, so that what is free is no matter of this experiment.
+        pages_(like_the_others(options), 2 * kPages * one.threads),
+        threads_(one.threads) {
     for (Worker& worker : threads_) {
       worker.pages.resize(kPages);
     }
@@ -56,18 +60,26 @@ class MergeTrial final : public Trial {
   void prepare(const RoundSetup& setup) override {
     duration_ = setup.duration;
     one_cpu_ = setup.one_cpu;
-    if (!populated_) {
+    fault_ = pages_.open();
+    if (pages_.is_open()) {
       populate();
+      before_ = values_of(pages_->zone().zone().counters());
     }
-    fault_.clear();
-    before_ = values_of(pages_.zone().zone().counters());
     for (Worker& worker : threads_) {
       worker.done = 0;
       worker.exhausted = false;
     }
   }
-  void lead() override { work_on(0); }
-  void follow() override { work_on(1); }
+  void lead() override {
+    if (pages_.is_open()) {
+      work_on(0);
+    }
+  }
+  void follow() override {
+    if (pages_.is_open()) {
+      work_on(1);
+    }
+  }
   [[nodiscard]] bool two_sided() const override { return case_.threads > 1; }
 
   Outcome collect() override;
@@ -81,7 +93,10 @@ class MergeTrial final : public Trial {
     bool exhausted = false;
   };
 
-  [[nodiscard]] static Options enough(const MergeCase& one, Options options);
+  [[nodiscard]] static Options like_the_others(Options options) {
+    options.high = PageCount{128};
+    return options;
+  }
   void populate();
   // The threads of one side: its own, and further ones on the same CPU.
   void work_on(std::size_t side);
@@ -93,11 +108,10 @@ class MergeTrial final : public Trial {
   void note_used(Page* const* pages) noexcept;
 
   MergeCase case_;
-  PageAllocator pages_;
+  OwnZone pages_;
   std::vector<Worker> threads_;
   std::chrono::nanoseconds duration_{0};
   bool one_cpu_ = false;
-  bool populated_ = false;
   ZoneCounterValues before_{};
   std::mutex lru_lock_;
   std::uint64_t lru_ = 0;  // under lru_lock_

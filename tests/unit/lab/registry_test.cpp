@@ -27,8 +27,9 @@ TEST(Experiments, HaveDifferentNamesAndTellWhatTheyAsk) {
     EXPECT_FALSE(experiment.meaning.empty()) << experiment.name;
     EXPECT_FALSE(experiment.cases.empty()) << experiment.name;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"forward", "pairs", "bulk", "cross-cpu", "engines",
-                                          "merge", "low-memory", "mixed-load", "fragmentation"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"forward", "pairs", "bulk", "cross-cpu", "engines", "merge",
+                                   "low-memory", "mixed-load", "fragmentation", "compaction"}));
 }
 
 TEST(Experiments, AreFoundByName) {
