@@ -13,6 +13,7 @@
 #include "weir/backing/borrowed_source.hpp"
 #include "weir/backing/hugetlb_source.hpp"
 #include "weir/backing/memfd_source.hpp"
+#include "weir/backing/source.hpp"
 #include "weir/base/report.hpp"
 #include "weir/os/topology.hpp"
 
@@ -59,6 +60,9 @@ void check(const Options& options, Bytes size) {
   }
   if (size.value > kMaxFrames << kFrameShift) {
     raise({Errc::too_large, "capacity", 0});
+  }
+  if (options.node != kAnyNode && (options.node.value < 0 || options.node.value > kMaxNode)) {
+    raise({Errc::bad_option, "the number of a node", 0});
   }
   if (options.reserve.value != 0 && options.reserve >= whole_pages(size)) {
     raise({Errc::bad_option, "reserve must be smaller than the capacity", 0});
@@ -109,6 +113,7 @@ Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
   if (!borrowed && effective.extent.source == SourceKind::anonymous) {
     options.source = SourceChoice::anonymous;  // what a hugetlb request may have fallen back to
   }
+  options.node = effective.extent.node;  // any when it was refused; extent.node_note says why
   if (effective.extent.transparent_huge) {
     options.thp = ThpChoice::on;
   } else if (options.thp == ThpChoice::on) {
@@ -264,6 +269,7 @@ PageAllocator::PageAllocator(const Options& options) {
   if (!extent) {
     raise(extent.error());
   }
+  bind_to_node(system_memory(), options.node, *extent);
   try {
     Result<CachedZone*> zone = zone_registry::open(
         source.get(), {*extent}, options, topology().cpu_limit, topology().allowed_cpus.count());
