@@ -6,5 +6,6 @@
 #include "weir/packet/packet.hpp"
 #include "weir/packet/packet_source.hpp"
 #include "weir/page/maintenance.hpp"
+#include "weir/page/node_allocator.hpp"
 #include "weir/page/page_allocator.hpp"
 #include "weir/pool/page_pool.hpp"

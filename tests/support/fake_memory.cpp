@@ -40,6 +40,17 @@ void FakeMemory::answer_advice(Error answer) {
   advice_ = answer;
 }
 
+void FakeMemory::play_nodes(std::uint32_t n) {
+  const Guard guard(mutex_);
+  nodes_ = n;
+}
+
+NodeId FakeMemory::bound_to(const std::byte* base) const {
+  const Guard guard(mutex_);
+  const auto found = bound_.find(base);
+  return found != bound_.end() ? found->second : kAnyNode;
+}
+
 std::uint64_t FakeMemory::calls(Call call) const {
   const Guard guard(mutex_);
   return calls_[static_cast<std::size_t>(call)];
@@ -158,6 +169,7 @@ void FakeMemory::release(std::byte* base, Bytes size) noexcept {
   }
   mappings_.erase(found);
   played_mappings_.erase(base);
+  bound_.erase(base);
   real_.release(base, size);
 }
 
@@ -171,6 +183,18 @@ Error FakeMemory::populate(std::byte* base, Bytes size) {
   const Guard guard(mutex_);
   if (const Error error = enter(Call::populate, base, size); error.failed()) return error;
   return real_.populate(base, size);
+}
+
+Error FakeMemory::bind(std::byte* base, Bytes size, NodeId node, bool strict) {
+  const Guard guard(mutex_);
+  if (const Error error = enter(Call::bind, base, size); error.failed()) return error;
+  if (!nodes_) {
+    if (const Error error = real_.bind(base, size, node, strict); error.failed()) return error;
+  } else if (node.value < 0 || static_cast<std::uint32_t>(node.value) >= *nodes_) {
+    return {Errc::unsupported, "a played machine has no such node"};
+  }
+  bound_[base] = node;
+  return kOk;
 }
 
 Result<std::byte*> FakeMemory::map_huge(Bytes size, Bytes page_size) {

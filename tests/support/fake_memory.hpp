@@ -28,6 +28,7 @@ class FakeMemory : public Memory {
     release,
     advise_huge,
     populate,
+    bind,
     map_huge,
     create_file,
     map_file,
@@ -57,6 +58,11 @@ class FakeMemory : public Memory {
   void play_huge_pages(Bytes budget);
   // From now on advise_huge() answers this without asking the kernel.
   void answer_advice(Error answer);
+  // From now on memory can be bound to nodes 0 to n-1 and to no others, whatever this machine has. The kernel
+  // is not asked: bound_to() tells what was.
+  void play_nodes(std::uint32_t n);
+  // The node that the mapping with this base was bound to last, or kAnyNode.
+  [[nodiscard]] NodeId bound_to(const std::byte* base) const;
 
   [[nodiscard]] std::uint64_t calls(Call call) const;
   // Calls that could have failed: fail_any() from 1 to this number walks every step of an operation.
@@ -80,6 +86,7 @@ class FakeMemory : public Memory {
   void release(std::byte* base, Bytes size) noexcept override;
   Error advise_huge(std::byte* base, Bytes size, bool on) override;
   Error populate(std::byte* base, Bytes size) override;
+  Error bind(std::byte* base, Bytes size, NodeId node, bool strict) override;
   Result<std::byte*> map_huge(Bytes size, Bytes page_size) override;
   Result<int> create_file(const char* name, Bytes size, Bytes huge_page) override;
   Result<std::byte*> map_file(int fd, Bytes size, Bytes align) override;
@@ -116,6 +123,8 @@ class FakeMemory : public Memory {
   std::map<int, std::uint64_t> played_files_;
   std::optional<std::uint64_t> huge_budget_;
   std::optional<Error> advice_;
+  std::optional<std::uint32_t> nodes_;
+  std::map<const std::byte*, NodeId> bound_;
   std::size_t misuses_ = 0;
 };
 

@@ -111,6 +111,23 @@ TEST(FakeMemory, PlaysHugePagesUntilTheBudgetIsUsedUp) {
   EXPECT_TRUE(memory.clean());
 }
 
+TEST(FakeMemory, PlaysNodesAndRemembersWhatWasBound) {
+  FakeMemory memory;
+  Result<std::byte*> base = memory.reserve(kFrame, kFrame);
+  ASSERT_TRUE(base);
+  memory.play_nodes(2);
+  EXPECT_EQ(memory.bound_to(base.value()), kAnyNode);
+  EXPECT_FALSE(memory.bind(base.value(), kFrame, NodeId{1}, true).failed());
+  EXPECT_EQ(memory.bind(base.value(), kFrame, NodeId{2}, true).code, Errc::unsupported);
+  EXPECT_EQ(memory.bind(base.value(), kFrame, kAnyNode, true).code, Errc::unsupported);
+  EXPECT_EQ(memory.bound_to(base.value()), NodeId{1});
+  memory.fail(Call::bind, 1);
+  EXPECT_EQ(memory.bind(base.value(), kFrame, NodeId{0}, true).code, Errc::denied);
+  EXPECT_EQ(memory.calls(Call::bind), 4U);
+  memory.release(base.value(), kFrame);
+  EXPECT_EQ(memory.bound_to(base.value()), kAnyNode);
+}
+
 TEST(FakeMemory, AnswersAdviceAsTold) {
   FakeMemory memory;
   Result<std::byte*> base = memory.reserve(4_MiB, 4_MiB);

@@ -34,6 +34,8 @@ struct Extent {
   bool transparent_huge = false;  // the kernel was asked for transparent huge pages and agreed
   bool zeroed = false;            // reads as zero until first written
   int fd = -1;                    // memfd: the file, owned by the extent
+  NodeId node = kAnyNode;         // whose memory the kernel was asked for, and agreed
+  const char* node_note = "";     // why it was not; empty when it was, or nobody asked
   const char* note = "";          // why less than asked was obtained; empty when nothing fell short
 };
 

@@ -41,4 +41,21 @@ void advise_transparent_huge(Memory& memory, ThpChoice thp, Extent& extent) {
   notice_once(on ? told_on : told_off, extent.note);
 }
 
+void bind_to_node(Memory& memory, NodeId node, Extent& extent) {
+  if (node == kAnyNode) {
+    return;
+  }
+  const Error error = memory.bind(extent.base, extent.size, node, false);
+  if (!error.failed()) {
+    extent.node = node;
+    return;
+  }
+  static bool told_denied = false;
+  static bool told_other = false;
+  const bool denied = error.code == Errc::denied;
+  extent.node_note = denied ? "the system forbids to bind memory to a node: it comes from any"
+                            : "no memory to be had of this node: it comes from any";
+  notice_once(denied ? told_denied : told_other, extent.node_note);
+}
+
 }  // namespace weir

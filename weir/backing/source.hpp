@@ -44,5 +44,8 @@ inline constexpr Bytes kMaxExtent = bytes(PageCount{kMaxFrames});
 [[nodiscard]] Error check_part(const Extent& extent, Bytes offset, Bytes size) noexcept;
 // Passes the wish on and writes into the extent what became of it; tells once when it was refused.
 void advise_transparent_huge(Memory& memory, ThpChoice thp, Extent& extent);
+// Asks for memory of this node, from others when it has none, and writes into the extent what became of it;
+// tells once when it was refused. kAnyNode: nothing to do.
+void bind_to_node(Memory& memory, NodeId node, Extent& extent);
 
 }  // namespace weir

@@ -62,6 +62,9 @@ inline constexpr std::uint32_t kTrimsPerTick = 64;
 // What an option in milliseconds may be: a day.
 inline constexpr std::uint64_t kMaxMilliseconds = 86'400'000;
 
+// The largest number of a NUMA node; Linux can be built for 1024 of them.
+inline constexpr std::int32_t kMaxNode = 1023;
+
 inline constexpr std::size_t kCacheLine = 64;
 // Two lines: adjacent-line prefetchers pull them in pairs.
 inline constexpr std::size_t kNoFalseSharing = 128;

@@ -2,12 +2,15 @@
 #include "weir/os/linux_memory.hpp"
 
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -315,6 +318,28 @@ Error LinuxMemory::populate(std::byte* base, Bytes size) {
   for (std::uint64_t offset = 0; offset < size.value; offset += kFrameBytes) {
     auto* word = reinterpret_cast<std::uint8_t*>(base + offset);
     __atomic_fetch_or(word, 0, __ATOMIC_RELAXED);
+  }
+  return kOk;
+}
+
+Error LinuxMemory::bind(std::byte* base, Bytes size, NodeId node, bool strict) {
+  if (fails(Failpoint::memory_bind)) {
+    return {Errc::denied, "binding memory to a node", EPERM};
+  }
+  if (const Error error = check_range(base, size); error.failed()) return error;
+  if (node.value < 0 || node.value > kMaxNode) {
+    return {Errc::unsupported, "a node of this number"};
+  }
+  constexpr unsigned kBits = CHAR_BIT * sizeof(unsigned long);
+  unsigned long mask[(kMaxNode + 1) / kBits] = {};
+  const auto number = static_cast<unsigned>(node.value);
+  mask[number / kBits] = 1UL << (number % kBits);
+  // The kernel looks at one bit less than it is told of, and minds none beyond its own that is not set.
+  if (::syscall(SYS_mbind, base, size.value, strict ? MPOL_BIND : MPOL_PREFERRED, mask,
+                kMaxNode + 2UL, MPOL_MF_MOVE) != 0) {
+    // The arguments are good, so it is the node.
+    if (errno == EINVAL) return {Errc::unsupported, "a node of this number", EINVAL};
+    return os_error("binding memory to a node", errno);
   }
   return kOk;
 }

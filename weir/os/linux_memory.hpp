@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// os/linux_memory.hpp — os/memory over the real kernel: mmap, mprotect, madvise, hugetlb, memfd.
+// os/linux_memory.hpp — os/memory over the real kernel: mmap, mprotect, madvise, mbind, hugetlb, memfd.
 // No other file of weir maps memory. Owns nothing: every mapping belongs to its caller.
 #pragma once
 
@@ -20,6 +20,7 @@ class LinuxMemory final : public Memory {
   void release(std::byte* base, Bytes size) noexcept override;
   Error advise_huge(std::byte* base, Bytes size, bool on) override;
   Error populate(std::byte* base, Bytes size) override;
+  Error bind(std::byte* base, Bytes size, NodeId node, bool strict) override;
   Result<std::byte*> map_huge(Bytes size, Bytes page_size) override;
   Result<int> create_file(const char* name, Bytes size, Bytes huge_page) override;
   Result<std::byte*> map_file(int fd, Bytes size, Bytes align) override;

@@ -38,6 +38,12 @@ class Memory {
   // Touches every page now, so that a shortage is an Error here and no SIGBUS later.
   virtual Error populate(std::byte* base, Bytes size) = 0;
 
+  // Asks that the pages of a mapping come from this node's memory: from no other (strict: a touch for which
+  // the node has no page then ends the process), or from others only when that one has none. Pages that are
+  // there already are moved, as far as there is room. denied: the system forbids it (a sandbox, another
+  // user's); unsupported: no such node has memory for this process, or the kernel knows no nodes.
+  virtual Error bind(std::byte* base, Bytes size, NodeId node, bool strict) = 0;
+
   // Maps explicit huge pages of page_size (2 MiB or 1 GiB), private, backed at once, its base
   // aligned to page_size and to the largest page (4 MiB). denied: not enough of them are free.
   virtual Result<std::byte*> map_huge(Bytes size, Bytes page_size) = 0;

@@ -23,12 +23,14 @@ constexpr unsigned count_of(Merge) { return 4; }
 
 // The struct and the list must name the same defaults.
 constexpr bool on = true;
+constexpr NodeId any = kAnyNode;
 #define WEIR_DEFAULT_bytes(name, initial) Options{}.name == (initial)
 #define WEIR_DEFAULT_frames(name, initial) \
   Options{}.name == PageCount { initial }
 #define WEIR_DEFAULT_milliseconds(name, initial) \
   Options{}.name == std::chrono::milliseconds { initial }
 #define WEIR_DEFAULT_toggle(name, initial) Options{}.name == (initial)
+#define WEIR_DEFAULT_node(name, initial) Options{}.name == (initial)
 #define WEIR_DEFAULT_choice(name, initial) Options{}.name == decltype(Options::name)::initial
 #define WEIR_OPTION(type, name, initial, least, most, help) \
   static_assert(WEIR_DEFAULT_##type(name, initial), #name);
@@ -38,6 +40,7 @@ constexpr bool on = true;
 #undef WEIR_DEFAULT_frames
 #undef WEIR_DEFAULT_milliseconds
 #undef WEIR_DEFAULT_toggle
+#undef WEIR_DEFAULT_node
 #undef WEIR_DEFAULT_choice
 
 // So much is shown of a name or value that a user wrote.
@@ -164,6 +167,22 @@ bool read_toggle(std::string_view text, bool& value, int, int, Text& expected) n
   return false;
 }
 
+bool read_node(std::string_view text, NodeId& value, std::int32_t least, std::int32_t most,
+               Text& expected) noexcept {
+  std::uint64_t number = 0;
+  if (text == "any") {
+    value = kAnyNode;
+    return true;
+  }
+  if (read_number(text, number) && number >= static_cast<std::uint64_t>(least) &&
+      number <= static_cast<std::uint64_t>(most)) {
+    value = NodeId{static_cast<std::int32_t>(number)};
+    return true;
+  }
+  expected.add("any, or the number of a node from %d to %d", least, most);
+  return false;
+}
+
 template <class Choice>
 bool read_choice(std::string_view text, Choice& value, int, int, Text& expected) noexcept {
   for (unsigned i = 0; i < count_of(value); ++i) {
@@ -187,6 +206,7 @@ void write_milliseconds(std::chrono::milliseconds value, Text& text) noexcept {
   text.add("%lld", static_cast<long long>(value.count()));
 }
 void write_toggle(bool value, Text& text) noexcept { text.add("%s", value ? "on" : "off"); }
+void write_node(NodeId value, Text& text) noexcept { text.add("%s", choice_name(value)); }
 template <class Choice>
 void write_choice(Choice value, Text& text) noexcept {
   text.add("%s", choice_name(value));
@@ -352,6 +372,27 @@ const char* choice_name(Merge choice) noexcept {
       return "clusters";
   }
   return "unknown";
+}
+
+const char* choice_name(NodeId node) noexcept {
+  // All names there are, so that none needs memory.
+  using Name = std::array<char, 5>;
+  static constexpr auto kNames = [] {
+    std::array<Name, kMaxNode + 1> names{};
+    for (std::int32_t number = 0; number <= kMaxNode; ++number) {
+      std::size_t digits = number > 999 ? 4 : number > 99 ? 3 : number > 9 ? 2 : 1;
+      for (std::int32_t rest = number; digits != 0; rest /= 10) {
+        names[static_cast<std::size_t>(number)][--digits] = static_cast<char>('0' + rest % 10);
+      }
+    }
+    return names;
+  }();
+  if (node == kAnyNode) {
+    return "any";
+  }
+  return node.value >= 0 && node.value <= kMaxNode
+             ? kNames[static_cast<std::size_t>(node.value)].data()
+             : "unknown";
 }
 
 }  // namespace weir

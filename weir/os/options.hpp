@@ -24,6 +24,7 @@ struct Options {
   Bytes capacity = 256_MiB;
   SourceChoice source = SourceChoice::anonymous;
   ThpChoice thp = ThpChoice::system;
+  NodeId node = kAnyNode;
   PageCount reserve{0};
   PageCount limit{0};
   PageCount soft_limit{0};
@@ -62,5 +63,7 @@ using OptionText = std::array<char, 320>;
 [[nodiscard]] const char* choice_name(FreeOrder0 choice) noexcept;
 [[nodiscard]] const char* choice_name(EngineChoice choice) noexcept;
 [[nodiscard]] const char* choice_name(Merge choice) noexcept;
+// "any", or the number; of a node beyond kMaxNode "unknown".
+[[nodiscard]] const char* choice_name(NodeId node) noexcept;
 
 }  // namespace weir

@@ -23,14 +23,13 @@ std::optional<IdSet> read_list(const char* root, const char* file) noexcept {
   return line ? IdSet::parse(*line) : std::nullopt;
 }
 
-std::optional<IdSet> allowed_from_status(const char* root) noexcept {
-  constexpr std::string_view kName = "Cpus_allowed_list:";
+std::optional<IdSet> allowed_from_status(const char* root, std::string_view name) noexcept {
   char path[PATH_MAX];
   std::snprintf(path, sizeof path, "%s/proc/self/status", root);
   TextFile status(path);
   while (auto line = status.next_line()) {
-    if (line->starts_with(kName)) {
-      line->remove_prefix(kName.size());
+    if (line->starts_with(name)) {
+      line->remove_prefix(name.size());
       line->remove_prefix(std::min(line->find_first_not_of(" \t"), line->size()));
       return IdSet::parse(*line);
     }
@@ -54,7 +53,7 @@ IdSet allowed_from_kernel() noexcept {
 }
 
 IdSet allowed_cpus(const char* root) noexcept {
-  std::optional<IdSet> allowed = allowed_from_status(root);
+  std::optional<IdSet> allowed = allowed_from_status(root, "Cpus_allowed_list:");
   if (!allowed || allowed->empty()) {
     allowed = allowed_from_kernel();
   }
@@ -62,6 +61,19 @@ IdSet allowed_cpus(const char* root) noexcept {
     allowed->insert(0);
   }
   return *allowed;
+}
+
+// Those of `nodes` that have memory and are in this process's cpuset; all of them where neither is told.
+IdSet memory_nodes(const char* root, const IdSet& nodes) noexcept {
+  const IdSet has_memory = read_list(root, "/sys/devices/system/node/has_memory").value_or(nodes);
+  const IdSet allowed = allowed_from_status(root, "Mems_allowed_list:").value_or(nodes);
+  IdSet both;
+  for (std::uint32_t node = nodes.next(0); node != IdSet::kNone; node = nodes.next(node + 1)) {
+    if (has_memory.contains(node) && allowed.contains(node)) {
+      both.insert(node);
+    }
+  }
+  return both.empty() ? nodes : both;
 }
 
 std::uint32_t possible_limit(const char* root) noexcept {
@@ -85,10 +97,12 @@ Topology read_topology(const char* root) noexcept {
   const std::optional<IdSet> nodes = read_list(root, "/sys/devices/system/node/online");
   if (!nodes || nodes->empty()) {
     topology.nodes.insert(0);
+    topology.memory_nodes = topology.nodes;
     std::fill_n(topology.node_of_cpu.begin(), topology.cpu_limit, std::int16_t{0});
     return topology;
   }
   topology.nodes = *nodes;
+  topology.memory_nodes = memory_nodes(root, *nodes);
   for (std::uint32_t node = nodes->next(0); node != IdSet::kNone; node = nodes->next(node + 1)) {
     char file[64];
     std::snprintf(file, sizeof file, "/sys/devices/system/node/node%u/cpulist", node);

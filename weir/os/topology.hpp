@@ -17,6 +17,8 @@ struct Topology {
   std::uint32_t cpu_limit = 1;
   IdSet allowed_cpus;  // of this process when it was read; never empty
   IdSet nodes;         // with memory or CPUs; { 0 } on a machine without NUMA
+  // Of these, the ones whose memory this process may use; never empty.
+  IdSet memory_nodes;
   std::array<std::int16_t, IdSet::kLimit> node_of_cpu{};
 
   // kAnyNode for a CPU that no node names.

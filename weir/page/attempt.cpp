@@ -212,6 +212,29 @@ Page* movable_page(CachedZone& zone, Order order, AllocFlags flags, std::uint64_
   return page;
 }
 
+Page* page_at_hand(CachedZone& zone, Order order, AllocFlags flags) noexcept {
+  TakeReport report;
+  report.tries_again = true;
+  const PageIndex index = zone.alloc(order, {.no_wait = true, .report = &report});
+  if (!is_page(index)) {
+    return nullptr;
+  }
+  Page* const page = page_at(index);
+  hand_out(page, order, flags, false);
+  tell_crossings(zone, report, flags);
+  return page;
+}
+
+std::size_t singles_at_hand(CachedZone& zone, Page** out, std::size_t n,
+                            AllocFlags flags) noexcept {
+  TakeReport report;
+  report.tries_again = true;
+  const std::size_t got = zone.alloc_bulk(out, n, {.no_wait = true, .report = &report});
+  hand_out_all(out, got, flags, 0);
+  tell_crossings(zone, report, flags);
+  return got;
+}
+
 std::size_t singles(CachedZone& zone, Page** out, std::size_t n, AllocFlags flags) noexcept {
   if (!has(flags, AllocFlags::emergency)) {
     return ordinary_singles(zone, out, n, flags);

@@ -29,6 +29,11 @@ namespace weir::attempt {
 // The same of ordinary ones for who has just found that the list of this CPU does not hold them.
 [[nodiscard]] WEIR_COLD std::size_t beyond_list(CachedZone& zone, Page** out,
                                                 std::size_t n) noexcept;
+// For who has several zones to ask: what this one has on its list, in the depot and in the engine above the
+// reserve. Nobody's lists are stopped, no reclaimer is asked, and finding nothing is no refusal yet.
+[[nodiscard]] Page* page_at_hand(CachedZone& zone, Order order, AllocFlags flags) noexcept;
+[[nodiscard]] std::size_t singles_at_hand(CachedZone& zone, Page** out, std::size_t n,
+                                          AllocFlags flags) noexcept;
 // Frames one after the other: up to a largest block, and more. Empty when there are none.
 [[nodiscard]] PageRun run(CachedZone& zone, std::uint64_t frames, AllocFlags flags) noexcept;
 [[nodiscard]] PageRun long_run(CachedZone& zone, std::uint64_t frames, AllocFlags flags) noexcept;

@@ -13,6 +13,7 @@
 #include "weir/backing/borrowed_source.hpp"
 #include "weir/backing/hugetlb_source.hpp"
 #include "weir/backing/memfd_source.hpp"
+#include "weir/backing/source.hpp"
 #include "weir/base/report.hpp"
 #include "weir/os/topology.hpp"
 
@@ -59,6 +60,9 @@ void check(const Options& options, Bytes size) {
   }
   if (size.value > kMaxFrames << kFrameShift) {
     raise({Errc::too_large, "capacity", 0});
+  }
+  if (options.node != kAnyNode && (options.node.value < 0 || options.node.value > kMaxNode)) {
+    raise({Errc::bad_option, "the number of a node", 0});
   }
   if (options.reserve.value != 0 && options.reserve >= whole_pages(size)) {
     raise({Errc::bad_option, "reserve must be smaller than the capacity", 0});
@@ -109,6 +113,7 @@ Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
   if (!borrowed && effective.extent.source == SourceKind::anonymous) {
     options.source = SourceChoice::anonymous;  // what a hugetlb request may have fallen back to
   }
+  options.node = effective.extent.node;  // any when it was refused; extent.node_note says why
   if (effective.extent.transparent_huge) {
     options.thp = ThpChoice::on;
   } else if (options.thp == ThpChoice::on) {
@@ -264,6 +269,7 @@ PageAllocator::PageAllocator(const Options& options) {
   if (!extent) {
     raise(extent.error());
   }
+  bind_to_node(system_memory(), options.node, *extent);
   try {
     Result<CachedZone*> zone = zone_registry::open(
         source.get(), {*extent}, options, topology().cpu_limit, topology().allowed_cpus.count());
@@ -407,21 +413,23 @@ void PageAllocator::tick() noexcept { zone_->tick(); }
 const Effective& PageAllocator::effective() const noexcept { return *effective_; }
 
 void free_bulk(std::span<Page* const> pages) noexcept {
-  // Runs of ordinary pages of the default zone leave as they stand in the caller's array; all others
-  // one by one.
-  // pairs: zone_registry::make_default release
-  const std::uint64_t ordinary =
-      kCheckedDrops ? 0 : zone_registry::g_default_lists.head.load(memory_order_acquire);
+  // Runs of ordinary pages of one zone leave as they stand in the caller's array; all others one by one.
+  constexpr std::uint64_t kNoRun = ~std::uint64_t{0};  // no descriptor begins so
+  std::uint64_t run = kNoRun;  // what the descriptors of pages[begin, i) begin with
   std::size_t begin = 0;
   for (std::size_t i = 0; i <= pages.size(); ++i) {
-    if (i < pages.size() && pages[i] != nullptr && head_of(pages[i]) == ordinary) [[likely]] {
+    const bool there = i < pages.size() && pages[i] != nullptr;
+    const std::uint64_t head = there ? head_of(pages[i]) : 0;
+    if (there && head == run) [[likely]] {
       continue;
     }
     if (i != begin) {
-      zone_of(index_of(pages[begin])).free_bulk(pages.data() + begin, i - begin);
+      zone_by_id(zone_in(run))->free_bulk(pages.data() + begin, i - begin);
     }
-    begin = i + 1;
-    if (i < pages.size() && pages[i] != nullptr) {
+    const bool starts = !kCheckedDrops && is_ordinary(head);
+    begin = starts ? i : i + 1;
+    run = starts ? head : kNoRun;
+    if (there && !starts) {
       unref_slow(pages[i], 1);
     }
   }

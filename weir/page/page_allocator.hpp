@@ -55,7 +55,7 @@ class PageAllocator {
   // refuses memory; nothing is kept then.
   explicit PageAllocator(const Options& options = {});
   // Over memory the user brings: one or several frame-aligned pieces, which stay the user's and
-  // must outlive every page. options.capacity and options.source are ignored.
+  // must outlive every page. options.capacity, source and node are ignored: where it is, is for the user to say.
   PageAllocator(std::span<const std::span<std::byte>> memory, const Options& options);
   // Pages still out keep the zone alive (one notice); the last one that comes home ends it.
   ~PageAllocator();

@@ -101,6 +101,14 @@ void verify_release(Page* page, Order order) noexcept {
 }
 
 void unref_slow(Page* page, std::uint32_t n) noexcept {
+  if constexpr (!kCheckedDrops) {
+    // What release_fast() does for the default zone, for all others: those of nodes are many.
+    const std::uint64_t head = head_of(page);
+    if (n == 1 && is_ordinary(head) &&
+        PageLists::push_fast(zone_by_id(zone_in(head))->lists().blocks(), page)) {
+      return;
+    }
+  }
   // pairs: the fetch_sub below — what those before us did to the page is seen by its next life
   std::uint32_t word = page->word.load(memory_order_acquire);
   if ((word & kMovableFlag) != 0) {

@@ -87,7 +87,12 @@ PageIndex CachedZone::alloc_slow(Order order, TakeRights rights) noexcept {
   if (rights.no_wait) {
     // What others have on their lists or in hand is not looked for.
     bool quiet = false;
-    return zone_.take_or_tell(order, rights.reserve, Quiet{*this}, true, quiet, rights.report);
+    const PageIndex page =
+        zone_.take_or_tell(order, rights.reserve, Quiet{*this}, true, quiet, rights.report);
+    if (is_page(page)) {
+      maybe_leave_shortage();
+    }
+    return page;
   }
   const PageIndex page = zone_.take(order, rights.reserve, rights.report);
   if (is_page(page)) {

@@ -96,5 +96,13 @@ static_assert(std::endian::native == std::endian::little);
   return std::uint64_t{zone} << 48 |
          std::uint64_t{static_cast<std::uint8_t>(FrameState::kTaken)} << 40 | kSoleOwner;
 }
+// Whether it is that for some zone, and for which.
+[[nodiscard]] constexpr bool is_ordinary(std::uint64_t head) noexcept {
+  return head << 16 == ordinary_head(0) << 16;
+}
+[[nodiscard]] constexpr std::uint16_t zone_in(std::uint64_t head) noexcept {
+  return static_cast<std::uint16_t>(head >> 48);
+}
+static_assert(is_ordinary(ordinary_head(7)) && zone_in(ordinary_head(7)) == 7);
 
 }  // namespace weir

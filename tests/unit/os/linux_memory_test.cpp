@@ -3,11 +3,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -16,8 +21,10 @@
 
 #include "tests/support/huge_pages.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/seccomp.hpp"
 #include "weir/base/failpoint.hpp"
 #include "weir/os/system_info.hpp"
+#include "weir/os/topology.hpp"
 
 namespace weir {
 namespace {
@@ -71,6 +78,75 @@ class LinuxMemoryTest : public testing::Test {
 TEST_F(LinuxMemoryTest, IsOneForTheWholeProcess) {
   EXPECT_EQ(&system_memory(), &system_memory());
   EXPECT_NE(dynamic_cast<LinuxMemory*>(&system_memory()), nullptr);
+}
+
+// What the kernel says of an address: a policy and the first 64 nodes of its set.
+struct KernelPolicy {
+  int mode = -1;
+  unsigned long nodes = 0;
+};
+KernelPolicy policy_at(const std::byte* address) {
+  KernelPolicy policy;
+  unsigned long mask[64] = {};
+  if (::syscall(SYS_get_mempolicy, &policy.mode, mask, sizeof mask * 8, address, MPOL_F_ADDR) ==
+      0) {
+    policy.nodes = mask[0];
+  }
+  return policy;
+}
+
+TEST_F(LinuxMemoryTest, BindsMemoryToANodeAsTheKernelTells) {
+  const auto node = static_cast<std::int32_t>(topology().memory_nodes.next(0));
+  std::byte* base = committed(4_MiB);
+  base[0] = std::byte{7};
+  const Error error = memory_.bind(base, 2_MiB, NodeId{node}, true);
+  if (error.code == Errc::denied || error.code == Errc::unsupported) {
+    memory_.release(base, 4_MiB);
+    GTEST_SKIP() << "no memory policies here: errno " << error.os_errno;
+  }
+  ASSERT_FALSE(error.failed()) << error.os_errno;
+  EXPECT_EQ(policy_at(base).mode, MPOL_BIND);
+  EXPECT_EQ(policy_at(base + (2 << 20) - 1).mode, MPOL_BIND);
+  EXPECT_EQ(policy_at(base).nodes, 1UL << node);
+  EXPECT_EQ(policy_at(base + (2 << 20)).mode, MPOL_DEFAULT);
+  ASSERT_FALSE(memory_.bind(base, 4_MiB, NodeId{node}, false).failed());
+  EXPECT_EQ(policy_at(base + (3 << 20)).mode, MPOL_PREFERRED);
+  EXPECT_EQ(policy_at(base + (3 << 20)).nodes, 1UL << node);
+  EXPECT_EQ(base[0], std::byte{7});
+  memory_.release(base, 4_MiB);
+}
+
+TEST_F(LinuxMemoryTest, BindsToNoNodeThatIsNotThere) {
+  std::byte* base = committed(1_MiB);
+  std::int32_t absent = kMaxNode;
+  while (topology().nodes.contains(static_cast<std::uint32_t>(absent))) {
+    --absent;
+  }
+  for (const std::int32_t node : {absent, -1, kMaxNode + 1, INT32_MAX, INT32_MIN}) {
+    for (const bool strict : {false, true}) {
+      const Error error = memory_.bind(base, 1_MiB, NodeId{node}, strict);
+      EXPECT_TRUE(error.code == Errc::unsupported || error.os_errno == EPERM) << node;
+    }
+  }
+  EXPECT_EQ(memory_.bind(base + 1, 1_MiB, NodeId{0}, false).code, Errc::misaligned);
+  EXPECT_EQ(memory_.bind(base, Bytes{0}, NodeId{0}, false).code, Errc::zero_size);
+  EXPECT_EQ(policy_at(base).mode, MPOL_DEFAULT);
+  memory_.release(base, 1_MiB);
+}
+
+TEST_F(LinuxMemoryTest, ASystemThatForbidsBindingSaysDeniedOneWithoutItUnsupported) {
+  if (test::emulated()) GTEST_SKIP() << "no seccomp here";
+  for (const int refusal : {EPERM, ENOSYS}) {
+    const int status = test::run_in_child([&] {
+      std::byte* base = memory_.reserve(1_MiB, kFrame).value();
+      if (!test::refuse_syscall(SYS_mbind, refusal)) return 77;
+      const Error error = memory_.bind(base, 1_MiB, NodeId{0}, false);
+      const Errc expected = refusal == EPERM ? Errc::denied : Errc::unsupported;
+      return error.code == expected && error.os_errno == refusal ? 0 : 1;
+    });
+    if (status == 77) GTEST_SKIP() << "no seccomp here";
+    EXPECT_EQ(status, 0) << refusal;
+  }
 }
 
 TEST_F(LinuxMemoryTest, ReservesInaccessibleSpaceOfEveryAlignment) {

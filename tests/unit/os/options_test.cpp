@@ -10,7 +10,7 @@ namespace weir {
 namespace {
 
 bool same(const Options& a, const Options& b) {
-  return a.capacity == b.capacity && a.source == b.source && a.thp == b.thp &&
+  return a.capacity == b.capacity && a.source == b.source && a.thp == b.thp && a.node == b.node &&
          a.reserve == b.reserve && a.limit == b.limit && a.soft_limit == b.soft_limit &&
          a.lists == b.lists && a.high == b.high && a.free_order0 == b.free_order0 &&
          a.engine == b.engine && a.merge == b.merge && a.depot == b.depot && a.cached == b.cached &&
@@ -29,12 +29,14 @@ TEST(Options, EmptyTextChangesNothing) { EXPECT_TRUE(same(parsed(""), Options{})
 
 TEST(Options, ReadsEveryKind) {
   const Options options = parsed(
-      "capacity=1G,source=memfd,thp=on,reserve=77,limit=88,soft_limit=80,lists=off,high=256,free_"
+      "capacity=1G,source=memfd,thp=on,node=12,reserve=77,limit=88,soft_limit=80,lists=off,high="
+      "256,free_"
       "order0=engine,"
       "merge=immediate,depot=640,cached=12345,idle_trim=250");
   EXPECT_EQ(options.capacity, 1_GiB);
   EXPECT_EQ(options.source, SourceChoice::memfd);
   EXPECT_EQ(options.thp, ThpChoice::on);
+  EXPECT_EQ(options.node, NodeId{12});
   EXPECT_EQ(options.reserve, PageCount{77});
   EXPECT_EQ(options.limit, PageCount{88});
   EXPECT_EQ(options.soft_limit, PageCount{80});
@@ -143,35 +145,42 @@ const Bad kBad[] = {
     {"capacity=1M,thp=on,capacity=2M",
      "option \"capacity\" with value \"2M\"; it was given before, once is enough"},
     {"color=red",
-     "unknown option \"color\" with value \"red\"; known: capacity, source, thp, reserve, limit, "
+     "unknown option \"color\" with value \"red\"; known: capacity, source, thp, node, reserve, "
+     "limit, "
      "soft_limit, lists, "
      "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"=1",
-     "unknown option \"\" with value \"1\"; known: capacity, source, thp, reserve, limit, "
+     "unknown option \"\" with value \"1\"; known: capacity, source, thp, node, reserve, limit, "
      "soft_limit, lists, high, "
      "free_order0, engine, merge, depot, cached, idle_trim"},
     {" thp=on",
-     "unknown option \" thp\" with value \"on\"; known: capacity, source, thp, reserve, limit, "
+     "unknown option \" thp\" with value \"on\"; known: capacity, source, thp, node, reserve, "
+     "limit, "
      "soft_limit, lists, "
      "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"Capacity=1M",
-     "unknown option \"Capacity\" with value \"1M\"; known: capacity, source, thp, reserve, limit, "
+     "unknown option \"Capacity\" with value \"1M\"; known: capacity, source, thp, node, reserve, "
+     "limit, "
      "soft_limit, lists, "
      "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"thp",
-     "option \"thp\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
+     "option \"thp\" has no value; write name=value, names: capacity, source, thp, node, reserve, "
+     "limit, "
      "soft_limit, lists, "
      "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {",",
-     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
+     "option \"\" has no value; write name=value, names: capacity, source, thp, node, reserve, "
+     "limit, "
      "soft_limit, lists, "
      "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"thp=on,",
-     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
+     "option \"\" has no value; write name=value, names: capacity, source, thp, node, reserve, "
+     "limit, "
      "soft_limit, lists, "
      "high, free_order0, engine, merge, depot, cached, idle_trim"},
     {"thp=on,,lists=on",
-     "option \"\" has no value; write name=value, names: capacity, source, thp, reserve, limit, "
+     "option \"\" has no value; write name=value, names: capacity, source, thp, node, reserve, "
+     "limit, "
      "soft_limit, lists, "
      "high, free_order0, engine, merge, depot, cached, idle_trim"},
 };
@@ -207,15 +216,38 @@ TEST(Options, ALongOrUnprintableValueStaysOneShortLine) {
                "option \"thp\" with value \"a?b??\"; expected system, on or off");
 }
 
+TEST(Options, ANodeIsAnyOrANumber) {
+  for (std::int32_t number = 0; number <= kMaxNode; ++number) {
+    const std::string text = std::to_string(number);
+    EXPECT_EQ(parsed("node=" + text).node, NodeId{number});
+    EXPECT_EQ(choice_name(NodeId{number}), text);
+  }
+  EXPECT_EQ(parsed("node=any").node, kAnyNode);
+  EXPECT_STREQ(choice_name(kAnyNode), "any");
+  EXPECT_STREQ(choice_name(NodeId{kMaxNode + 1}), "unknown");
+  EXPECT_STREQ(choice_name(NodeId{-2}), "unknown");
+  for (const char* bad : {"-1", "1024", "", "one", "4294967296", "1 "}) {
+    Options options;
+    const OptionProblem problem = parse_options(std::string("node=") + bad, options);
+    EXPECT_EQ(problem.code, Errc::bad_option) << bad;
+    EXPECT_EQ(options.node, kAnyNode);
+    EXPECT_EQ(std::string(problem.line.data()),
+              std::string("option \"node\" with value \"") + bad +
+                  "\"; expected any, or the number of a node from 0 to 1023");
+  }
+}
+
 TEST(Options, TextOfOptionsReadsBackAsTheSameOptions) {
   EXPECT_STREQ(
       options_text(Options{}).data(),
-      "capacity=256M,source=anonymous,thp=system,reserve=0,limit=0,soft_limit=0,lists=on,high=0,"
+      "capacity=256M,source=anonymous,thp=system,node=any,reserve=0,limit=0,soft_limit=0,"
+      "lists=on,high=0,"
       "free_order0=list,engine=bitmap,merge=deferred,depot=0,cached=268435456,idle_trim=10000");
   Options odd;
   odd.capacity = Bytes{(std::uint64_t{1} << 40) - 1};
   odd.source = SourceChoice::hugetlb;
   odd.thp = ThpChoice::off;
+  odd.node = NodeId{kMaxNode};
   odd.reserve = PageCount{kMaxFrames};
   odd.limit = PageCount{kMaxFrames};
   odd.soft_limit = PageCount{1};
@@ -256,14 +288,15 @@ TEST_F(OptionsFromEnvironment, TheLongestLineIsWhole) {
   EXPECT_STREQ(
       options_from_environment(options).line.data(),
       "WEIR_OPTIONS: unknown option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" with value "
-      "\"vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv...\"; known: capacity, source, thp, reserve, "
+      "\"vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv...\"; known: capacity, source, thp, node, reserve, "
       "limit, soft_limit, lists, high, free_order0, engine, merge, depot, cached, idle_trim");
   setenv("WEIR_OPTIONS", std::string(50, 'n').c_str(), 1);
-  EXPECT_STREQ(options_from_environment(options).line.data(),
-               "WEIR_OPTIONS: option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" has no value; write "
-               "name=value, names: capacity, source, thp, reserve, limit, soft_limit, lists, high, "
-               "free_order0, engine, merge, "
-               "depot, cached, idle_trim");
+  EXPECT_STREQ(
+      options_from_environment(options).line.data(),
+      "WEIR_OPTIONS: option \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...\" has no value; write "
+      "name=value, names: capacity, source, thp, node, reserve, limit, soft_limit, lists, high, "
+      "free_order0, engine, merge, "
+      "depot, cached, idle_trim");
 }
 
 TEST_F(OptionsFromEnvironment, UnsetOrEmptyMeansNothingToDo) {

@@ -52,6 +52,21 @@ TEST(Topology, ANodeWithMemoryOnlyHasNoCpu) {
   EXPECT_EQ(fake.node_of(CpuId{1}), NodeId{0});
 }
 
+TEST(Topology, NodesWhoseMemoryMayBeUsedAreThoseThatHaveAnyAndAreInTheCpuset) {
+  const FakeRoot root;
+  root.write("/proc/self/status", "Cpus_allowed_list:\t0-1\nMems_allowed_list:\t0-1,3,9\n");
+  root.write("/sys/devices/system/node/online", "0-3\n");
+  EXPECT_EQ(read_topology(root.path()).memory_nodes, *IdSet::parse("0-1,3"));
+  root.write("/sys/devices/system/node/has_memory", "1-3\n");
+  EXPECT_EQ(read_topology(root.path()).memory_nodes, *IdSet::parse("1,3"));
+  root.write("/proc/self/status", "Cpus_allowed_list:\t0-1\n");
+  EXPECT_EQ(read_topology(root.path()).memory_nodes, *IdSet::parse("1-3"));
+  // What leaves nothing cannot be true.
+  root.write("/sys/devices/system/node/has_memory", "7\n");
+  EXPECT_EQ(read_topology(root.path()).memory_nodes, *IdSet::parse("0-3"));
+  EXPECT_EQ(read_topology(root.path()).nodes, *IdSet::parse("0-3"));
+}
+
 TEST(Topology, FallsBackToSystemCallsWhereNothingCanBeRead) {
   const FakeRoot root;
   const Topology fake = read_topology(root.path());
@@ -65,6 +80,7 @@ TEST(Topology, FallsBackToSystemCallsWhereNothingCanBeRead) {
   EXPECT_GE(fake.cpu_limit, static_cast<std::uint32_t>(sysconf(_SC_NPROCESSORS_CONF)));
   EXPECT_EQ(fake.nodes, *IdSet::parse("0"));
   EXPECT_EQ(fake.node_of(CpuId{0}), NodeId{0});
+  EXPECT_EQ(fake.memory_nodes, fake.nodes);
 }
 
 TEST(Topology, FallsBackToSystemCallsWhereFilesAreMalformed) {

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT
 // What PageAllocator::effective() says is what the zone does, and asked for again it is the same.
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "tests/support/zones.hpp"
@@ -53,6 +58,51 @@ TEST(Effective, OptionsReadBackReproduceThemselves) {
     const PageAllocator again{first.effective().options};
     expect_same(first.effective(), again.effective());
   }
+}
+
+TEST(Effective, MemoryOfANodeIsBoundAndSaysSo) {
+  const NodeId node{static_cast<std::int32_t>(topology().memory_nodes.next(0))};
+  for (const SourceChoice source :
+       {SourceChoice::anonymous, SourceChoice::memfd, SourceChoice::hugetlb}) {
+    PageAllocator pages{{.capacity = 4_MiB, .source = source, .node = node}};
+    const Effective& effective = pages.effective();
+    if (*effective.extent.node_note != '\0') {
+      GTEST_SKIP() << effective.extent.node_note;
+    }
+    EXPECT_EQ(effective.extent.node, node);
+    EXPECT_EQ(effective.options.node, node);
+    int mode = -1;
+    unsigned long mask[64] = {};
+    ASSERT_EQ(::syscall(SYS_get_mempolicy, &mode, mask, sizeof mask * 8, effective.extent.base,
+                        MPOL_F_ADDR),
+              0);
+    EXPECT_EQ(mode, MPOL_PREFERRED);
+    EXPECT_EQ(mask[0], 1UL << node.value);
+    EXPECT_FALSE(pages.alloc().empty());
+  }
+}
+
+TEST(Effective, ANodeThatIsNotThereIsToldAndNotAFailure) {
+  std::int32_t absent = kMaxNode;
+  while (topology().nodes.contains(static_cast<std::uint32_t>(absent))) {
+    --absent;
+  }
+  PageAllocator pages{{.capacity = 4_MiB, .node = NodeId{absent}}};
+  EXPECT_EQ(pages.effective().extent.node, kAnyNode);
+  EXPECT_EQ(pages.effective().options.node, kAnyNode);
+  EXPECT_STRNE(pages.effective().extent.node_note, "");
+  EXPECT_FALSE(pages.alloc().empty());
+  EXPECT_THROW(PageAllocator({.capacity = 4_MiB, .node = NodeId{kMaxNode + 1}}),
+               std::invalid_argument);
+  EXPECT_THROW(PageAllocator({.capacity = 4_MiB, .node = NodeId{-2}}), std::invalid_argument);
+}
+
+TEST(Effective, BorrowedMemoryStaysWhereItsOwnerPutIt) {
+  alignas(kFrameBytes) static std::byte memory[16 * kFrameBytes];
+  const std::span<std::byte> piece{memory};
+  PageAllocator pages{{&piece, 1}, {.node = NodeId{0}}};
+  EXPECT_EQ(pages.effective().extent.node, kAnyNode);
+  EXPECT_EQ(pages.effective().options.node, kAnyNode);
 }
 
 // Frames for so many CPUs; whoever comes by first finds lists as they are said to be.
