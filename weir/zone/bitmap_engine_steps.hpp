@@ -141,14 +141,13 @@ void BasicBitmapEngine<AtomicT>::set_bits(Block block, std::uint32_t word,
   }
 }
 
-// The flag is added, never the word stored: somebody may be looking at the count. The inside of a block
-// says so as long as the block is out, up to half a pageblock: there a drop of a tail is seen at once. That
-// of a larger one is seen when it comes here, by the flag of its pageblock.
+// The inside of a block says so as long as the block is out, up to half a pageblock: there a drop of a tail
+// is seen at once. That of a larger one is seen when it comes here, by the flag of its pageblock.
 template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::mark_taken(PageIndex page, Order order) noexcept {
   Page* const head = page_at(page);
   head->order.store(static_cast<std::uint8_t>(order.value), memory_order_relaxed);
-  head->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
+  head->word.store(word_of_order(order), memory_order_relaxed);
   mark_inside(head, order, FrameState::kInner);
 }
 
@@ -156,7 +155,7 @@ template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::mark_given(PageIndex page, Order order) noexcept {
   Page* const head = page_at(page);
   head->order.store(0, memory_order_relaxed);
-  head->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
+  head->word.store(word_of_order(Order{0}), memory_order_relaxed);
   mark_inside(head, order, FrameState::kTaken);
 }
 

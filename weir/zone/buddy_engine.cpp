@@ -139,8 +139,7 @@ PageIndex BuddyEngine::cut(PageIndex head, Order from, PageIndex wanted, Order t
   page->order.store(static_cast<std::uint8_t>(to.value), memory_order_relaxed);
   page->state.store(FrameState::kTaken, memory_order_relaxed);
   if (to.value > 0) {
-    // Adding the flag, never storing the word: somebody may be looking at the count.
-    page->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
+    page->word.store(word_of_order(to), memory_order_relaxed);
   }
   return head;
 }
@@ -161,7 +160,7 @@ void BuddyEngine::give(PageIndex index, Order order) noexcept {
   Page* page = page_at(index);
   check_given(page, index, order);
   if (order.value > 0) {
-    page->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
+    page->word.store(word_of_order(Order{0}), memory_order_relaxed);
   }
   if (isolates(index)) [[unlikely]] {
     page->state.store(FrameState::kIsolated, memory_order_relaxed);

@@ -94,7 +94,7 @@ bool BuddyEngine::take_isolated(PageIndex block) noexcept {
   Page* const head = page_at(block);
   head->order.store(static_cast<std::uint8_t>(kPageblockOrderValue), memory_order_relaxed);
   head->state.store(FrameState::kTaken, memory_order_relaxed);
-  head->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
+  head->word.store(word_of_order(kPageblockOrder), memory_order_relaxed);
   return true;
 }
 

@@ -53,7 +53,7 @@ void BuddyEngine::end_trim(PageIndex index, bool done) noexcept {
   Page* page = page_at(index);
   check_given(page, index, kPageblockOrder);
   free_pages_ += frames_in(kPageblockOrder);
-  page->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
+  page->word.store(word_of_order(Order{0}), memory_order_relaxed);
   merge_in(index, kPageblockOrder, done ? 1 : 0);
 }
 

@@ -70,6 +70,13 @@ inline constexpr std::uint32_t kPoolFlag = 1U << 26;       // belongs to a page 
 inline constexpr std::uint32_t kMovableFlag = 1U << 27;    // its owner has said how to move it
 inline constexpr std::uint32_t kSoleOwner = 1;
 
+// What an engine writes into the word of a block that it hands out, and order 0 when it has it back. Stored,
+// not added: a frame in the engine has a sole owner and no flag, and nobody takes a reference on what does
+// not bear the mark of movable pages (page/compaction.cpp, hold).
+[[nodiscard]] constexpr std::uint32_t word_of_order(Order order) noexcept {
+  return order.value > 0 ? kSoleOwner | kHighOrderFlag : kSoleOwner;
+}
+
 struct alignas(32) Page {
   Atomic<std::uint32_t> word{kSoleOwner};  // see page/ref_count.hpp
   Atomic<std::uint8_t> order{0};           // of the block this frame heads; written by the engine
