@@ -33,6 +33,11 @@ struct Bitmap {
                   : engine.take_many(order, out, n, 0, cpu);
   }
   bool begin_trim(PageIndex page) { return engine.begin_trim(page, 0); }
+  bool isolate(PageIndex page) { return engine.isolate(page, 0); }
+  void end_isolation(PageIndex page) { engine.end_isolation(page); }
+  PageIndex take_in(PageIndex page, Order order) {
+    return order < kPageblockOrder ? engine.take_in(page, order, 0, Mobility::movable) : kNoPage;
+  }
   // Many of no frames at all, or of fewer than were asked for: nothing.
   static constexpr bool kAllOrNothingOfFrames = true;
 };
@@ -43,6 +48,22 @@ struct Buddy {
     return engine.take_many(order, out, n);
   }
   bool begin_trim(PageIndex page) { return engine.begin_trim(page); }
+  bool isolate(PageIndex page) {
+    const bool begun = engine.begin_isolation(page);
+    for (std::uint32_t i = 0; begun && i < frames_in(kPageblockOrder); i += kClusterFrames) {
+      engine.withhold(advance(page, i));
+    }
+    return begun;
+  }
+  void end_isolation(PageIndex page) {
+    engine.end_isolation(page);
+    for (std::uint32_t i = 0; i < frames_in(kPageblockOrder); i += kClusterFrames) {
+      engine.release(advance(page, i));
+    }
+  }
+  PageIndex take_in(PageIndex page, Order order) {
+    return order < kPageblockOrder ? engine.take_in(page, order) : kNoPage;
+  }
   static constexpr bool kAllOrNothingOfFrames = false;
 };
 
@@ -97,11 +118,88 @@ class Side {
       give(taken_.size() - 1);
     }
   }
+  // A block that is out becomes two.
+  void split(std::size_t which) {
+    auto& [page, order] = taken_[which];
+    if (order.value == 0) {
+      return;
+    }
+    side_.engine.split(page, order);
+    order = Order{order.value - 1};
+    const std::pair upper{advance(page, frames_in(order)), order};
+    taken_.push_back(upper);
+  }
+  // What is withheld is served to nobody, and given back meanwhile it stays; then it is taken whole, or the
+  // isolation ends.
+  void isolate(std::uint32_t which, std::uint32_t n) {
+    const PageIndex page = pageblock(which);
+    if (page < range_.first()) {
+      return;  // its name is no frame of the range
+    }
+    const auto here = [page](PageIndex other) {
+      return other.value / kBlock == page.value / kBlock;
+    };
+    const bool out_whole = std::any_of(taken_.begin(), taken_.end(), [&](const auto& block) {
+      return block.second >= kPageblockOrder &&
+             (here(block.first) ||
+              (block.second == kMaxOrder && here(advance(block.first, kBlock))));
+    });
+    require(side_.isolate(page) != out_whole, "an isolation is refused or begun, wrongly");
+    if (out_whole) {
+      return;
+    }
+    require(!side_.isolate(page), "isolated twice");
+    require(side_.take_in(page, Order{0}) == kNoPage, "a frame of what is withheld");
+    for (std::uint32_t i = 0; i < n % 32; ++i) {
+      PageIndex taken;
+      const Order order{i % 10};
+      if (side_.take_many(order, &taken, 1, i) == 1) {
+        require(!here(taken), "a block of what is withheld");
+        mark(taken, order, true);
+        taken_.emplace_back(taken, order);
+      }
+    }
+    for (std::size_t i = taken_.size(); i-- > 0;) {
+      if (here(taken_[i].first) && (n >> 5) % 4 != i % 4) {
+        give(i);
+      }
+    }
+    if (const bool whole = wholly_free(page); side_.engine.take_isolated(page)) {
+      require(whole, "taken as a whole while some of it is out");
+      mark(page, kPageblockOrder, true);
+      taken_.emplace_back(page, kPageblockOrder);
+    } else {
+      require(!whole, "not taken as a whole though all of it is there");
+      side_.end_isolation(page);
+    }
+  }
+  // A block out of a pageblock that is named, if there is one.
+  void take_in(std::uint32_t which, Order order) {
+    const PageIndex page = pageblock(which);
+    if (page < range_.first()) {
+      return;
+    }
+    const PageIndex taken = side_.take_in(page, order);
+    if (taken != kNoPage) {
+      require(taken.value / kBlock == page.value / kBlock, "a block out of another pageblock");
+      mark(taken, order, true);
+      taken_.emplace_back(taken, order);
+      return;
+    }
+    for (std::uint32_t at = 0; order < kPageblockOrder && at < kBlock; at += frames_in(order)) {
+      const std::uint64_t from = std::uint64_t{page.value} + at - range_.first().value;
+      const bool inside =
+          page.value + at >= range_.first().value && from + frames_in(order) <= out_.size();
+      require(!inside ||
+                  std::any_of(out_.begin() + static_cast<std::ptrdiff_t>(from),
+                              out_.begin() + static_cast<std::ptrdiff_t>(from + frames_in(order)),
+                              [](bool out) { return out; }),
+              "no block though there is one");
+    }
+  }
   // Some pageblock of the range, or part of one at its ends.
   void trim(std::uint32_t which, bool done, bool forget) {
-    const std::uint64_t first = range_.first().value / kBlock;
-    const std::uint64_t count = (range_.first().value + out_.size() - 1) / kBlock + 1 - first;
-    const PageIndex page{static_cast<std::uint32_t>((first + which % count) * kBlock)};
+    const PageIndex page = pageblock(which);
     const std::uint64_t before = side_.engine.trimmed_blocks();
     const bool was = side_.engine.is_trimmed(page);
     if (forget) {
@@ -159,6 +257,11 @@ class Side {
  private:
   static constexpr std::uint32_t kBlock = frames_in(kPageblockOrder);
 
+  [[nodiscard]] PageIndex pageblock(std::uint32_t which) const {
+    const std::uint64_t first = range_.first().value / kBlock;
+    const std::uint64_t count = (range_.first().value + out_.size() - 1) / kBlock + 1 - first;
+    return {static_cast<std::uint32_t>((first + which % count) * kBlock)};
+  }
   [[nodiscard]] bool wholly_free(PageIndex page) const {
     const std::uint64_t at = std::uint64_t{page.value} - range_.first().value;
     return page >= range_.first() && at + kBlock <= out_.size() &&
@@ -222,12 +325,7 @@ class Run {
         claim(1 + input.below(64), input.byte());
         break;
       case 6:
-        if ((what >> 3) % 4 == 0) {
-          bitmap_.side().engine.recover_in_child();
-        } else {
-          const std::uint32_t which = input.number();
-          both([&](auto& side) { side.trim(which, what >> 7 == 0, (what >> 3) % 4 == 1); });
-        }
+        by_name(what >> 3, input);
         break;
       default:
         // A burst of single frames, so that both ends are reached with few bytes.
@@ -254,6 +352,32 @@ class Run {
   }
 
  private:
+  // What is done to a pageblock, or a block, that is named.
+  void by_name(unsigned what, Input& input) {
+    const std::uint32_t which = input.number();
+    switch (what % 8) {
+      case 0:
+        bitmap_.side().engine.recover_in_child();
+        break;
+      case 1:
+      case 2:
+      case 3:
+        both([&](auto& side) { side.trim(which, what >> 4 == 0, what % 8 == 1); });
+        break;
+      case 4:
+        both([&](auto& side) { side.isolate(which, which >> 8); });
+        break;
+      case 5:
+        both([&](auto& side) { side.take_in(which, Order{(which >> 8) % kOrderCount}); });
+        break;
+      default:
+        both([&](auto& side) {
+          if (!side.empty()) {
+            side.split(which % side.size());
+          }
+        });
+    }
+  }
   template <class Do>
   void both(Do what) {
     what(bitmap_);
