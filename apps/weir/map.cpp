@@ -145,9 +145,10 @@ struct MapCommand {
   void show(PageAllocator& pages, const char* name, const std::string& what) {
     const FragMap map = frag_map(pages);
     text += fmt::format("\n{}: {}\n{}\n{}", name, what, draw(map, width), buddyinfo_text(map));
-    const double share = map.free == 0 ? 0
-                                       : 100.0 * static_cast<double>(map.whole_pageblocks() * 512) /
-                                             static_cast<double>(map.free);
+    const double share =
+        map.free == 0 ? 0
+                      : 100.0 * static_cast<double>(map.whole_pageblocks() * kPageblockFrames) /
+                            static_cast<double>(map.free);
     const unsigned unusable = map.unusable_index(kPageblockOrder);
     text += fmt::format(
         "{} of {} frames free, {:.1f} % of them in wholly free pageblocks; of no use for 2 MiB: "

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "lab/experiments/experiments.hpp"
-#include "weir/page/zone_blocks.hpp"
+#include "weir/percpu/zone_blocks.hpp"
 
 namespace weir::lab {
 

@@ -19,6 +19,7 @@ inline constexpr std::uint32_t kMaxBlockFrames = 1U << kMaxOrderValue;
 
 // A pageblock is one x86-64 huge page (2 MiB); a granule of the address map has the same size.
 inline constexpr unsigned kPageblockOrderValue = 9;
+inline constexpr std::uint32_t kPageblockFrames = 1U << kPageblockOrderValue;
 inline constexpr std::size_t kPageblockBytes = kFrameBytes << kPageblockOrderValue;
 static_assert(kPageblockBytes == std::size_t{2} << 20);
 

@@ -4,8 +4,8 @@
 // page/callback.
 //
 // Before a request is refused: its list, the depot, the engine, the reserve if it is an emergency; then
-// all lists and the depot, merged in the engine; then, for a larger block, movable pages are carried out of
-// its way; then the reclaimers, one after the other, with another
+// all lists and the depot, merged in the engine; then, for a larger block, movable pages are carried out of its
+// way; then the reclaimers, one after the other, with another
 // try whenever they gave enough, and for single frames all over again as long as they give anything.
 #pragma once
 

@@ -51,16 +51,15 @@ PageRun run(CachedZone& zone, std::uint64_t frames, AllocFlags flags) noexcept {
 }
 
 PageRun long_run(CachedZone& zone, std::uint64_t frames, AllocFlags flags) noexcept {
-  constexpr std::uint64_t kBlockFrames = 1U << kPageblockOrderValue;
-  const std::uint64_t blocks = div_round_up(frames, kBlockFrames);
+  const std::uint64_t blocks = div_round_up<std::uint64_t>(frames, kPageblockFrames);
   const PageIndex first = compaction::take_range(zone, blocks);
   if (first == kNoPage) {
     return {};
   }
   for (std::uint64_t i = 0; i < blocks; ++i) {
-    keep(page_at(advance(first, static_cast<std::uint32_t>(i * kBlockFrames))), 0);
+    keep(page_at(advance(first, static_cast<std::uint32_t>(i * kPageblockFrames))), 0);
   }
-  const std::uint64_t last = (blocks - 1) * kBlockFrames;
+  const std::uint64_t last = (blocks - 1) * kPageblockFrames;
   cut(zone, advance(first, static_cast<std::uint32_t>(last)), kPageblockOrder, frames - last);
   if (has(flags, AllocFlags::zero)) {
     std::memset(address_of(first), 0, bytes(PageCount{frames}).value);

@@ -177,12 +177,14 @@ CallbackWalk::CallbackWalk(const CachedZone& zone, CallbackKind kind, bool allow
   }
 }
 
-CallbackWalk::CallbackWalk(const CachedZone& zone, CallbackKind kind, std::uint64_t id) noexcept
-    : zone_(zone), kind_(kind) {
+CallbackWalk CallbackWalk::only(const CachedZone& zone, CallbackKind kind,
+                                std::uint64_t id) noexcept {
+  CallbackWalk walk{zone, kind, false};
   if (id != 0 && callbacks::allowed()) {
-    done_ = id - 1;
-    last_ = id;
+    walk.done_ = id - 1;
+    walk.last_ = id;
   }
+  return walk;
 }
 
 bool CallbackWalk::more() const noexcept {

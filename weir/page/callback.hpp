@@ -81,7 +81,8 @@ class CallbackWalk {
   // allowed: false makes it an empty one.
   CallbackWalk(const CachedZone& zone, CallbackKind kind, bool allowed) noexcept;
   // The one with this id alone, if it is still there.
-  CallbackWalk(const CachedZone& zone, CallbackKind kind, std::uint64_t id) noexcept;
+  [[nodiscard]] static CallbackWalk only(const CachedZone& zone, CallbackKind kind,
+                                         std::uint64_t id) noexcept;
 
   [[nodiscard]] bool more() const noexcept;
   // Calls the next one, call(Callback&), with no lock held; false when there is none.

@@ -5,36 +5,39 @@
 #include <array>
 
 #include "weir/base/bits.hpp"
+#include "weir/base/check.hpp"
 #include "weir/os/thread_mark.hpp"
-#include "weir/os/wait.hpp"
 #include "weir/page/page_mover.hpp"
 #include "weir/page/ref_count.hpp"
-#include "weir/page/zone_blocks.hpp"
+#include "weir/percpu/carry.hpp"
+#include "weir/percpu/zone_blocks.hpp"
 
 namespace weir::compaction {
 namespace {
 
-constexpr std::uint32_t kBlockFrames = 1U << kPageblockOrderValue;
 // A second run finds what the first one's estimate left, or others have freed meanwhile.
 constexpr unsigned kMostPasses = 3;
 
-// One thread at a time carries pages of a zone.
+// One thread at a time carries pages of a zone. A handler that interrupted it there does not wait for itself.
 class Turn {
  public:
-  Turn(CachedZone& zone, bool waits) noexcept : zone_(zone) {
-    if (thread_is_marked() || !callbacks::allowed() || zone.detached()) {
+  Turn(CachedZone& zone, bool waits) noexcept : at_(zone.compaction()) {
+    if (thread_is_marked() || !callbacks::allowed() || zone.detached() ||
+        at_.holder.load(memory_order_relaxed) == thread_token()) {
       return;
     }
-    Atomic<bool>& busy = zone.compaction().busy;
-    // pairs: ~Turn release
-    for (std::uint32_t spin = 0; !(got_ = !busy.exchange(true, memory_order_acquire)) && waits;
-         ++spin) {
-      wait_a_little(spin);
+    if (waits) {
+      at_.lock.lock();
+    } else if (!at_.lock.try_lock()) {
+      return;
     }
+    at_.holder.store(thread_token(), memory_order_relaxed);
+    got_ = true;
   }
   ~Turn() {
     if (got_) {
-      zone_.compaction().busy.store(false, memory_order_release);  // pairs: Turn acquire
+      at_.holder.store(0, memory_order_relaxed);
+      at_.lock.unlock();
     }
   }
   Turn(const Turn&) = delete;
@@ -42,22 +45,8 @@ class Turn {
   [[nodiscard]] explicit operator bool() const noexcept { return got_; }
 
  private:
-  CachedZone& zone_;
+  CachedZone::Compaction& at_;
   bool got_ = false;
-};
-
-// Counted like a carrier: while frames are withheld, no request is refused for want of them.
-class Withholding {
- public:
-  explicit Withholding(CachedZone& zone) noexcept : count_(zone.lists().common_block().carriers) {
-    count_.fetch_add(1, memory_order_seq_cst);  // pairs: CachedZone::carriers seq_cst
-  }
-  ~Withholding() { count_.fetch_sub(1, memory_order_release); }  // pairs: CachedZone::carriers
-  Withholding(const Withholding&) = delete;
-  Withholding& operator=(const Withholding&) = delete;
-
- private:
-  Atomic<std::uint32_t>& count_;
 };
 
 // ---- one page ------------------------------------------------------------------------------------
@@ -116,7 +105,7 @@ Moved move_page(CachedZone& zone, Page* from, FindRoom& find_room) noexcept {
     return Moved::no;
   }
   Moved answer = Moved::no;
-  CallbackWalk walk{zone, CallbackKind::move, from->owner};
+  CallbackWalk walk = CallbackWalk::only(zone, CallbackKind::move, from->owner);
   const bool called = walk.next([&](Callback& node) {
     answer = carry(zone, static_cast<PageMover&>(node), from, find_room);
   });
@@ -134,7 +123,7 @@ Moved move_page(CachedZone& zone, Page* from, FindRoom& find_room) noexcept {
 // Calls use(page) for each movable page that has its head in the pageblock, until it returns false.
 template <class Use>
 bool for_each_movable(PageIndex block, Use use) noexcept {
-  for (std::uint32_t i = 0; i < kBlockFrames;) {
+  for (std::uint32_t i = 0; i < kPageblockFrames;) {
     Page* const page = page_at(advance(block, i));
     std::uint32_t step = 1;
     if ((page->word.load(memory_order_relaxed) & kMovableFlag) != 0) {
@@ -160,7 +149,7 @@ bool can_be_emptied(const PageblockView& view, PageIndex block) noexcept {
       return true;
     });
   }
-  return frames == kBlockFrames;
+  return frames == kPageblockFrames;
 }
 
 // Of a pageblock that this thread has isolated.
@@ -178,14 +167,16 @@ Moved empty(CachedZone& zone, PageIndex block, FindRoom& find_room) noexcept {
   return zone.zone().pageblock(block).all_free() ? Moved::yes : Moved::no;
 }
 
-void count(CachedZone& zone, Moved outcome, CompactionReport& report) noexcept {
-  if (outcome == Moved::yes) {
-    ++report.emptied;
-    zone.zone().counters().compact_emptied.add_shared(1);
-  } else {
-    ++report.failed;
-    zone.zone().counters().compact_failed.add_shared(1);
-  }
+void count(CachedZone& zone, Moved outcome) noexcept {
+  ZoneCounters& counters = zone.zone().counters();
+  (outcome == Moved::yes ? counters.compact_emptied : counters.compact_failed).add_shared(1);
+}
+
+// All that was ever done; nobody else carries pages of this zone meanwhile.
+CompactionReport done_in(const CachedZone& zone) noexcept {
+  const ZoneCounters& counters = zone.zone().counters();
+  return {counters.compact_emptied.get(), counters.compact_failed.get(),
+          counters.compact_moved.get(), counters.compact_refused.get()};
 }
 
 // ---- the whole zone ------------------------------------------------------------------------------
@@ -193,21 +184,21 @@ void count(CachedZone& zone, Moved outcome, CompactionReport& report) noexcept {
 // Which pageblocks are emptied: those with more than `more_than` free frames, and `as_many` of those with
 // exactly so many.
 struct Plan {
-  std::uint32_t more_than = kBlockFrames;
+  std::uint32_t more_than = kPageblockFrames;
   std::uint64_t as_many = 0;
 };
 
 // From the emptiest on, as long as what lives in them finds room in the rest.
-Plan make_plan(const std::array<std::uint64_t, kBlockFrames>& blocks_with_free) noexcept {
+Plan make_plan(const std::array<std::uint64_t, kPageblockFrames>& blocks_with_free) noexcept {
   std::uint64_t room = 0;
-  for (std::uint32_t free = 1; free < kBlockFrames; ++free) {
+  for (std::uint32_t free = 1; free < kPageblockFrames; ++free) {
     room += free * blocks_with_free[free];
   }
   Plan plan;
-  for (std::uint32_t free = kBlockFrames - 1; free > 0; --free) {
-    const std::uint64_t fit = std::min(blocks_with_free[free], room / kBlockFrames);
-    room -=
-        fit * kBlockFrames;  // its free frames are room no more, and what lives there needs some
+  for (std::uint32_t free = kPageblockFrames - 1; free > 0; --free) {
+    const std::uint64_t fit = std::min(blocks_with_free[free], room / kPageblockFrames);
+    room -= fit *
+            kPageblockFrames;  // its free frames are room no more, and what lives there needs some
     plan = {free, fit};
     if (fit < blocks_with_free[free]) {
       break;
@@ -218,13 +209,13 @@ Plan make_plan(const std::array<std::uint64_t, kBlockFrames>& blocks_with_free) 
 
 class Scanners {
  public:
-  Scanners(CachedZone& zone, CompactionReport& report) noexcept
-      : zone_(zone), blocks_(zone), report_(report), room_at_(blocks_.count()) {}
+  explicit Scanners(CachedZone& zone) noexcept
+      : zone_(zone), blocks_(zone), room_at_(blocks_.count()) {}
 
   // Whether anything was won.
   bool pass() noexcept {
     survey();
-    const std::uint64_t before = report_.emptied;
+    const std::uint64_t before = done_in(zone_).emptied;
     for (source_ = 0; source_ < blocks_.count(); ++source_) {
       const PageIndex block = blocks_.at(source_);
       const PageblockView view = zone_.zone().pageblock(block);
@@ -232,12 +223,12 @@ class Scanners {
         break;
       }
     }
-    return report_.emptied != before;
+    return done_in(zone_).emptied != before;
   }
 
  private:
   void survey() noexcept {
-    std::array<std::uint64_t, kBlockFrames> blocks_with_free{};
+    std::array<std::uint64_t, kPageblockFrames> blocks_with_free{};
     for (std::uint64_t i = 0; i < blocks_.count(); ++i) {
       const PageblockView view = zone_.zone().pageblock(blocks_.at(i));
       if (is_partial(view)) {
@@ -258,7 +249,7 @@ class Scanners {
   }
   // False when there is no room left.
   bool empty_source(PageIndex block, std::uint32_t free) noexcept {
-    const Withholding withholding{zone_};
+    const CachedZone::Counted counted{zone_};
     if (!zone_.zone().isolate(block)) {
       return true;
     }
@@ -266,7 +257,7 @@ class Scanners {
     auto find_room = [this](Order order) { return this->find_room(order); };
     const Moved outcome = empty(zone_, block, find_room);
     zone_.zone().end_isolation(block);
-    count(zone_, outcome, report_);
+    count(zone_, outcome);
     return outcome != Moved::no_room;
   }
   // Comes down from the end, over pageblocks that are not to be emptied.
@@ -294,7 +285,6 @@ class Scanners {
 
   CachedZone& zone_;
   ZoneBlocks blocks_;
-  CompactionReport& report_;
   Plan plan_;
   std::uint64_t source_ = 0;   // pageblocks, by number: where the one scanner is
   std::uint64_t room_at_ = 0;  // and the other
@@ -314,7 +304,7 @@ struct Window {
 Window find_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint64_t from, std::uint64_t n,
                    std::uint32_t align) noexcept {
   const auto live_in = [&](std::uint64_t i) {
-    return kBlockFrames - zone.zone().pageblock(blocks.at(i)).free;
+    return kPageblockFrames - zone.zone().pageblock(blocks.at(i)).free;
   };
   Window best;
   std::uint64_t run = 0;  // pageblocks that can be emptied, up to here, one after the other
@@ -326,7 +316,7 @@ Window find_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint64_t fro
       live = 0;
       continue;
     }
-    if (run != 0 && blocks.at(i - 1).value + kBlockFrames != block.value) {
+    if (run != 0 && blocks.at(i - 1).value + kPageblockFrames != block.value) {
       run = 0;  // another piece of memory
       live = 0;
     }
@@ -345,7 +335,7 @@ Window find_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint64_t fro
 
 // Isolates and empties n pageblocks; they stay isolated when it returns n, else how far it came.
 std::uint64_t empty_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint64_t first,
-                           std::uint64_t n, CompactionReport& report) noexcept {
+                           std::uint64_t n) noexcept {
   std::uint64_t isolated = 0;
   while (isolated < n && zone.zone().isolate(blocks.at(first + isolated))) {
     ++isolated;
@@ -356,7 +346,7 @@ std::uint64_t empty_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint
   std::uint64_t done = 0;
   for (; isolated == n && done < n; ++done) {
     const Moved outcome = empty(zone, blocks.at(first + done), find_room);
-    count(zone, outcome, report);
+    count(zone, outcome);
     if (outcome != Moved::yes) {
       break;
     }
@@ -374,15 +364,14 @@ std::uint64_t empty_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint
 template <class Use>
 bool with_window(CachedZone& zone, std::uint64_t n, std::uint32_t align, Use use) noexcept {
   const ZoneBlocks blocks{zone};
-  CompactionReport report;
   zone.zone().counters().compactions.add_shared(1);
   for (std::uint64_t from = 0; from < blocks.count();) {
     const Window window = find_window(zone, blocks, from, n, align);
     if (!window.found()) {
       return false;
     }
-    const Withholding withholding{zone};
-    const std::uint64_t came = empty_window(zone, blocks, window.first, n, report);
+    const CachedZone::Counted counted{zone};
+    const std::uint64_t came = empty_window(zone, blocks, window.first, n);
     if (came == n) {
       use(blocks, window.first);
       return true;
@@ -400,23 +389,19 @@ void mark_movable(Page* page, std::uint64_t mover) noexcept {
 }
 
 CompactionReport compact(CachedZone& zone) noexcept {
-  CompactionReport report;
   const Turn turn{zone, true};
   if (!turn) {
-    return report;
+    return {};
   }
   zone.zone().counters().compactions.add_shared(1);
-  const ZoneCounters& counters = zone.zone().counters();
-  const std::uint64_t moved = counters.compact_moved.get();
-  const std::uint64_t refused = counters.compact_refused.get();
+  const CompactionReport before = done_in(zone);
   static_cast<void>(zone.drain_all());
-  Scanners scanners{zone, report};
+  Scanners scanners{zone};
   for (unsigned pass = 0; pass < kMostPasses && scanners.pass(); ++pass) {
   }
-  // Nobody else carries pages of this zone meanwhile.
-  report.moved = counters.compact_moved.get() - moved;
-  report.refused = counters.compact_refused.get() - refused;
-  return report;
+  const CompactionReport now = done_in(zone);
+  return {now.emptied - before.emptied, now.failed - before.failed, now.moved - before.moved,
+          now.refused - before.refused};
 }
 
 bool make_room(CachedZone& zone, Order order) noexcept {
@@ -436,7 +421,7 @@ bool make_room(CachedZone& zone, Order order) noexcept {
     }
   };
   const bool made =
-      with_window(zone, n, static_cast<std::uint32_t>(n) * kBlockFrames, end_isolation);
+      with_window(zone, n, static_cast<std::uint32_t>(n) * kPageblockFrames, end_isolation);
   if (made) {
     deferral.succeeded(order);
   } else {
@@ -452,9 +437,9 @@ PageIndex take_range(CachedZone& zone, std::uint64_t blocks) noexcept {
     return kNoPage;
   }
   static_cast<void>(
-      with_window(zone, blocks, kBlockFrames, [&](const ZoneBlocks& in, std::uint64_t first) {
+      with_window(zone, blocks, kPageblockFrames, [&](const ZoneBlocks& in, std::uint64_t first) {
         for (std::uint64_t i = 0; i < blocks; ++i) {
-          static_cast<void>(zone.zone().take_isolated(in.at(first + i)));
+          WEIR_CHECK(zone.zone().take_isolated(in.at(first + i)), "a range that is empty");
         }
         taken = in.at(first);
       }));

@@ -22,13 +22,13 @@ struct CompactionReport {
   std::uint64_t emptied = 0;  // pageblocks that became wholly free
   std::uint64_t failed = 0;   // that were tried and did not
   std::uint64_t moved = 0;    // frames carried elsewhere
-  std::uint64_t refused = 0;  // pages whose owner did not let them go
+  std::uint64_t refused = 0;  // pages that were to be carried and were not, whatever the reason
 };
 
 namespace compaction {
 
-// The whole zone. Waits for a run that is under way; not from a signal handler, nor from a callback: then
-// nothing is done.
+// The whole zone. Waits for a run that is under way. From a callback, a signal handler that interrupted weir,
+// and a child that does not serve the zone nothing is done.
 CompactionReport compact(CachedZone& zone) noexcept;
 
 // Room for one block of this order, above 0, for a request that found none. True if it is worth another

@@ -119,9 +119,7 @@ Effective read_back(const CachedZone& zone, Options options, bool borrowed) {
   } else if (options.thp == ThpChoice::on) {
     options.thp = ThpChoice::system;  // refused; extent.note says why
   }
-  if (borrowed || effective.extent.page_size != Bytes{kFrameBytes}) {
-    options.idle_trim = std::chrono::milliseconds{0};  // not weir's to give, or too scarce
-  }
+  options.idle_trim = std::chrono::duration_cast<std::chrono::milliseconds>(zone.idle_trim());
   effective.options = options;
   return effective;
 }

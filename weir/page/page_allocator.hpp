@@ -125,9 +125,9 @@ class PageAllocator {
   [[nodiscard]] PageRun alloc_contiguous(PageCount n, AllocFlags flags = AllocFlags::none) noexcept;
 
   // Pages that may be carried elsewhere by their mover, so that large blocks come about: see
-  // page/page_mover.hpp. They never lie on a per-CPU list: a take and a give of one goes to the engine. The
-  // word that a page's owner may use, and the page itself, change when it is carried. nullptr as alloc(),
-  // and when the mover is not registered here.
+  // page/page_mover.hpp. One that is given back goes to the engine; one is taken from a list
+  // only when the engine has none. When it is carried, the owner has another page; nullptr as alloc(), and
+  // when the mover is not registered here.
   [[nodiscard]] Page* alloc_movable(const PageMover& mover, Order order = Order{0},
                                     AllocFlags flags = AllocFlags::none) noexcept;
   // The node is the caller's: see page/callback.hpp. Once it is removed, its pages stay where they are.

@@ -42,7 +42,9 @@ void end_of_life(Page* page, std::uint32_t word) noexcept {
   }
   verify_head(page);
   if ((word & (kReserveFlag | kMovableFlag)) != 0) {
-    page->word.fetch_and(~kReserveFlag, memory_order_relaxed);
+    if ((word & kReserveFlag) != 0) {
+      page->word.fetch_and(~kReserveFlag, memory_order_relaxed);
+    }
     release_to_engine(page, order_of(page));
     return;
   }

@@ -359,7 +359,7 @@ void CachedZone::spill(unsigned list, bool nested) noexcept {
 // ---- draining, shortage ----
 
 void CachedZone::harvest(CpuId cpu) noexcept {
-  const DrainerCarry carry{*this};
+  const Counted carry{*this};
   PageIndex pages[kClusterFrames];
   Order order;
   while (const std::uint32_t n = lists_.harvest(cpu, pages, kClusterFrames, order)) {
@@ -373,7 +373,7 @@ void CachedZone::harvest_all() noexcept {
 
 // No more than there are now: others may go on giving.
 void CachedZone::drain_depot() noexcept {
-  const DrainerCarry carry{*this};
+  const Counted carry{*this};
   const std::uint32_t full = depot_.full_clusters();
   for (std::uint32_t i = 0; i < full; ++i) {
     const ClusterId id = depot_.take_full(0);
@@ -386,7 +386,7 @@ void CachedZone::drain_depot() noexcept {
 }
 
 void CachedZone::drain_partial_clusters() noexcept {
-  const DrainerCarry carry{*this};
+  const Counted carry{*this};
   const std::uint32_t partial = depot_.partial_clusters();
   for (std::uint32_t i = 0; i < partial; ++i) {
     std::uint32_t n = 0;

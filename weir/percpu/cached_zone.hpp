@@ -81,6 +81,11 @@ class CachedZone {
     Extent extent;
     PageIndex first;
   };
+  // A pageblock of one.
+  struct Pageblock {
+    PageIndex first;
+    const Piece& piece;
+  };
 
   // Adds the memory, opens the lists and starts them. Takes over `source` (may be nullptr: the
   // pieces are borrowed). Undone whole on failure, the source given back to the caller.
@@ -219,12 +224,23 @@ class CachedZone {
   // A shared mapping inherited through fork: not ours to hand out.
   [[nodiscard]] bool detached() const noexcept { return detached_.load(memory_order_relaxed); }
 
+  // Whoever lives while frames are withheld from others for a moment: no request is refused meanwhile
+  // (percpu/carry.hpp).
+  class Counted;
+
   // Who carries pages together: one thread at a time, and whether it is worth a try.
   struct Compaction {
-    Atomic<bool> busy{false};
-    CompactionDeferral deferral;  // of whoever is busy
+    Lock lock;
+    Atomic<std::uintptr_t> holder{0};  // thread_token(); read by a handler on the same thread
+    CompactionDeferral deferral;       // under lock
   };
   [[nodiscard]] Compaction& compaction() noexcept { return compaction_; }
+  // How long it must be quiet before ticks give memory back; 0: they never do.
+  [[nodiscard]] std::chrono::nanoseconds idle_trim() const noexcept {
+    return std::chrono::nanoseconds{idle_trim_ns_};
+  }
+  // Of the counts of pins.
+  [[nodiscard]] Bytes pins_metadata() const noexcept { return pins_.metadata(); }
 
   // Where the frames are; adds up to managed when every thread is at rest.
   struct Census {
@@ -254,7 +270,6 @@ class CachedZone {
  private:
   // A slow path that may hold pages which are neither in engine, depot, list nor in a user's hands.
   class Carry;
-  class DrainerCarry;
   class Quiet;
 
   PageIndex refill(unsigned list) noexcept;
@@ -303,7 +318,7 @@ class CachedZone {
   void close() noexcept;
 
   enum class TrimStep : std::uint8_t { done, not_free, pinned, refused, stopped };
-  TrimStep trim_one(const Piece& piece, PageIndex pageblock) noexcept;
+  TrimStep trim_one(const Pageblock& at) noexcept;
   [[nodiscard]] bool outlast_shortage() noexcept;
   void trim_idle() noexcept;
 

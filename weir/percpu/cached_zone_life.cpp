@@ -262,7 +262,8 @@ void CachedZone::unlock_in_child() noexcept {
   // Those threads do not exist here; a request of this one, interrupted by a handler, knows by forks_.
   waiters_.store(0, memory_order_relaxed);
   forks_ = forks_ + 1;
-  compaction_.busy.store(false, memory_order_relaxed);
+  compaction_.lock.reset();
+  compaction_.holder.store(0, memory_order_relaxed);
   zone_.recover_in_child();
   const bool shared = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
     return piece.extent.source == SourceKind::memfd;

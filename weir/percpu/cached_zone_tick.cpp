@@ -28,7 +28,7 @@ void CachedZone::tick() noexcept {
 // The clusters at the bottom of a shard, which nobody has wanted since the last tick. They are reached
 // by taking what lies above; meanwhile others find less, and ask the engine.
 void CachedZone::merge_oldest(std::uint32_t shard) noexcept {
-  const DrainerCarry carry{*this};
+  const Counted carry{*this};
   ClusterId above[kTickClusters];
   const std::uint32_t n = std::min(depot_.exchange_low_water(shard), kTickClusters);
   std::uint32_t taken = 0;

@@ -8,6 +8,7 @@
 #include "weir/base/report.hpp"
 #include "weir/os/clock.hpp"
 #include "weir/percpu/carry.hpp"
+#include "weir/percpu/zone_blocks.hpp"
 
 namespace weir {
 namespace {
@@ -18,23 +19,9 @@ constexpr const char* kDetached = "a zone that a forked child does not serve";
 constexpr const char* kShort = "the zone is in shortage";
 constexpr const char* kRefused = "the system refused to take free memory back";
 
-constexpr std::uint64_t kBlockFrames = frames_in(kPageblockOrder);
-
 // How often a trim waits for the end of a shortage or of a fork before it gives up, and how long each time.
 constexpr std::uint32_t kTrimPatience = 60;
 constexpr long kTrimNapNs = 50'000;
-
-// Whole pageblocks of a piece: the first, and how many.
-struct Pageblocks {
-  explicit Pageblocks(const CachedZone::Piece& piece) noexcept {
-    const std::uint64_t end = piece.first.value + whole_pages(piece.extent.size).value;
-    const std::uint64_t begin = align_up<std::uint64_t>(piece.first.value, kBlockFrames);
-    count = end > begin ? (end - begin) / kBlockFrames : 0;
-    first = {static_cast<std::uint32_t>(begin)};
-  }
-  PageIndex first;
-  std::uint64_t count = 0;
-};
 
 }  // namespace
 
@@ -66,12 +53,10 @@ Result<Pin> CachedZone::pin(std::span<const std::byte> range) noexcept {
     pins_.add(first, frames);
     // Whoever pins lets the kernel touch the memory: it is resident from now on.
     const std::uint64_t end = first.value + frames;
-    for (std::uint64_t at = align_down<std::uint64_t>(first.value, kBlockFrames); at < end;
-         at += kBlockFrames) {
+    for (std::uint64_t at = align_down<std::uint64_t>(first.value, kPageblockFrames); at < end;
+         at += kPageblockFrames) {
       const PageIndex pageblock{static_cast<std::uint32_t>(at)};
-      if (zone_.is_trimmed(pageblock)) {
-        zone_.forget_trim(pageblock);
-      }
+      zone_.forget_trim(pageblock);
     }
     return Pin{*this, first, frames};
   }
@@ -96,21 +81,22 @@ void Pin::release() noexcept {
 
 // One pageblock. It is a carrier's: no request is refused while it is on its way. While the lists are stopped, for
 // a shortage or around a fork, none sets out.
-CachedZone::TrimStep CachedZone::trim_one(const Piece& piece, PageIndex pageblock) noexcept {
+CachedZone::TrimStep CachedZone::trim_one(const Pageblock& at) noexcept {
+  const PageIndex pageblock = at.first;
   const ThreadMark mark;
   const LockGuard guard{trim_lock_};
-  if (pins_.is_pinned(pageblock, kBlockFrames)) {
+  if (pins_.is_pinned(pageblock, kPageblockFrames)) {
     return TrimStep::pinned;
   }
-  const DrainerCarry carry{*this};
+  const Counted carry{*this};
   if (stopped_.load(memory_order_seq_cst)) {  // pairs: halt seq_cst
     return TrimStep::stopped;
   }
   if (!zone_.begin_trim(pageblock, high_)) {
     return TrimStep::not_free;
   }
-  const Bytes offset = bytes(PageCount{pageblock.value - piece.first.value});
-  const Error error = source_->trim(piece.extent, offset, bytes(kPageblockOrder));
+  const Bytes offset = bytes(PageCount{pageblock.value - at.piece.first.value});
+  const Error error = source_->trim(at.piece.extent, offset, bytes(kPageblockOrder));
   zone_.end_trim(pageblock, !error.failed());
   if (!error.failed()) {
     zone_.counters().trims.add_shared(1);
@@ -148,30 +134,28 @@ Bytes CachedZone::trim(Bytes target, TrimReport* report) noexcept {
   } else {
     static_cast<void>(drain_all());  // without a fence: what lists hold stays there
     std::uint32_t waits = 0;
-    for (const Piece& piece : pieces_) {
-      const Pageblocks all{piece};
-      for (std::uint64_t i = 0; i < all.count && *told.note == '\0' &&
-                                target - told.returned >= bytes(kPageblockOrder);) {
-        switch (trim_one(piece, advance(all.first, i * kBlockFrames))) {
-          case TrimStep::done:
-            told.returned = told.returned + bytes(kPageblockOrder);
-            break;
-          case TrimStep::pinned:
-            told.pinned = told.pinned + bytes(kPageblockOrder);
-            break;
-          case TrimStep::not_free:
-            break;
-          case TrimStep::refused:
-            told.note = kRefused;
-            break;
-          case TrimStep::stopped:
-            if (++waits > kTrimPatience || !outlast_shortage()) {
-              told.note = kShort;
-            }
-            continue;
-        }
-        ++i;
+    const ZoneBlocks blocks{*this};
+    for (std::uint64_t i = 0; i < blocks.count() && *told.note == '\0' &&
+                              target - told.returned >= bytes(kPageblockOrder);) {
+      switch (trim_one(blocks.place(i))) {
+        case TrimStep::done:
+          told.returned = told.returned + bytes(kPageblockOrder);
+          break;
+        case TrimStep::pinned:
+          told.pinned = told.pinned + bytes(kPageblockOrder);
+          break;
+        case TrimStep::not_free:
+          break;
+        case TrimStep::refused:
+          told.note = kRefused;
+          break;
+        case TrimStep::stopped:
+          if (++waits > kTrimPatience || !outlast_shortage()) {
+            told.note = kShort;
+          }
+          continue;
       }
+      ++i;
     }
   }
   if (report != nullptr) {
@@ -215,24 +199,18 @@ void CachedZone::trim_idle() noexcept {
   if (next == 0) {
     idle_round_.store(given, memory_order_relaxed);
   }
-  std::uint64_t at = 0;  // pageblocks of the pieces before
+  const ZoneBlocks blocks{*this};
   std::uint32_t trims = 0;
-  for (const Piece& piece : pieces_) {
-    const Pageblocks all{piece};
-    for (; next < at + all.count; ++next) {
-      if (trims == kTrimsPerTick || resident < high_ + kBlockFrames ||
-          zone_.counters().taken.get() != taken) {
-        idle_next_.store(next, memory_order_relaxed);
-        return;
-      }
-      const TrimStep step = trim_one(piece, advance(all.first, (next - at) * kBlockFrames));
-      if (step == TrimStep::refused || step == TrimStep::stopped) {
-        return;
-      }
-      trims += step == TrimStep::done ? 1 : 0;
-      resident -= step == TrimStep::done ? kBlockFrames : 0;
+  for (; next < blocks.count(); ++next) {
+    const bool enough = trims == kTrimsPerTick || resident < high_ + kPageblockFrames ||
+                        zone_.counters().taken.get() != taken;
+    const TrimStep step = enough ? TrimStep::stopped : trim_one(blocks.place(next));
+    if (step == TrimStep::refused || step == TrimStep::stopped) {
+      idle_next_.store(next, memory_order_relaxed);
+      return;
     }
-    at += all.count;
+    trims += step == TrimStep::done ? 1 : 0;
+    resident -= step == TrimStep::done ? kPageblockFrames : 0;
   }
   idle_next_.store(0, memory_order_relaxed);
   // What was given meanwhile may lie before: then there is another round.

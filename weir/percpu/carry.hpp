@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // percpu/carry.hpp — CachedZone's own: who carries pages between list, depot and engine, and how a request
-// waits until nobody does. Included by the parts of CachedZone alone.
+// waits until nobody does. Included by the parts of CachedZone, and by page/compaction.cpp for Counted.
 #pragma once
 
 #include <cstdint>
@@ -50,16 +50,16 @@ class CachedZone::Carry {
   bool nested_;
 };
 
-// A drainer between list or depot and engine, shortage_lock_ held, or a step of a trim. Counted like a carrier, for whoever
-// decides about a refusal does so without that lock.
-class CachedZone::DrainerCarry {
+// A drainer between list or depot and engine, or who has a pageblock withheld or on its way. Counted like a
+// carrier, for whoever decides about a refusal does so without their locks.
+class CachedZone::Counted {
  public:
-  explicit DrainerCarry(CachedZone& zone) noexcept : count_(zone.lists_.common_block().carriers) {
+  explicit Counted(CachedZone& zone) noexcept : count_(zone.lists_.common_block().carriers) {
     count_.fetch_add(1, memory_order_seq_cst);  // pairs: carriers seq_cst
   }
-  ~DrainerCarry() { count_.fetch_sub(1, memory_order_release); }  // pairs: carriers seq_cst
-  DrainerCarry(const DrainerCarry&) = delete;
-  DrainerCarry& operator=(const DrainerCarry&) = delete;
+  ~Counted() { count_.fetch_sub(1, memory_order_release); }  // pairs: carriers seq_cst
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
 
  private:
   Atomic<std::uint32_t>& count_;

@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "weir/page/zone_blocks.hpp"
+#include "weir/percpu/zone_blocks.hpp"
 
 namespace weir {
 namespace {
-
-constexpr std::uint64_t kBlockFrames = 1U << kPageblockOrderValue;
 
 char sign_of(const PageblockView& view) noexcept {
   const bool movable = view.mobility == Mobility::movable;
@@ -27,7 +25,7 @@ char sign_of(const PageblockView& view) noexcept {
   }
   // Tenths in use, none of them 0 or 10: what is neither free nor full is not drawn as if it were.
   const std::uint64_t tenths =
-      std::clamp<std::uint64_t>((kBlockFrames - view.free) * 10 / kBlockFrames, 1, 9);
+      std::clamp<std::uint64_t>((kPageblockFrames - view.free) * 10 / kPageblockFrames, 1, 9);
   return static_cast<char>((movable ? 'a' - 1 : '0') + static_cast<int>(tenths));
 }
 
@@ -105,7 +103,7 @@ std::string draw(const FragMap& map, unsigned width) {
     const FragMap::Block& block = map.pageblocks[i];
     // A gap between two pieces of memory begins a line.
     const bool adjoins =
-        i != 0 && map.pageblocks[i - 1].first.value + kBlockFrames == block.first.value;
+        i != 0 && map.pageblocks[i - 1].first.value + kPageblockFrames == block.first.value;
     const std::size_t column = text.size() - (text.rfind('\n') + 1);
     constexpr std::size_t kAddress = 16;
     if (!adjoins || column == kAddress + width) {

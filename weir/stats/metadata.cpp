@@ -28,7 +28,7 @@ Metadata metadata_of(const PageAllocator& pages) noexcept {
   metadata.engine = zone.zone().metadata();
   metadata.depot = zone.depot().metadata();
   metadata.lists = zone.lists().touched();
-  metadata.zone = Bytes{sizeof(CachedZone)};
+  metadata.zone = Bytes{sizeof(CachedZone)} + zone.pins_metadata();
   return metadata;
 }
 

@@ -12,12 +12,12 @@ namespace weir {
 
 struct Metadata {
   Bytes descriptors;  // 32 bytes for each frame of each 4 MiB that the memory has a part in
-  Bytes
-      engine;  // bits, counts and index of the bitmap engine; the buddy engine has its lists in descriptors
+  // Bits, counts and index of the bitmap engine; the buddy engine has its lists in descriptors.
+  Bytes engine;
   Bytes depot;  // bodies of clusters, 256 bytes each, and their links
   Bytes lists;  // of CPUs that came by
   Bytes maps;   // from addresses to frames
-  Bytes zone;   // the rest of the zone's state, counters included
+  Bytes zone;   // the rest of the zone's state: counters, and a count of pins a pageblock
 
   [[nodiscard]] Bytes total() const noexcept {
     return descriptors + engine + depot + lists + maps + zone;

@@ -87,24 +87,16 @@ template <template <class> class AtomicT>
 void BasicBitmapEngine<AtomicT>::split(PageIndex page, Order order) noexcept {
   const Order half{order.value - 1};
   Page* const lower = page_at(page);
-  Page* const upper = lower + frames_in(half);
   if (order == kPageblockOrder) {
     const Block block = block_of(page);
     for (AtomicT<std::uint64_t>& word : block.line().words) {
       word.store(0, memory_order_relaxed);  // nobody else looks at them before the entry changes
     }
     mark_inside(lower, half, FrameState::kInner);
-    mark_inside(upper, half, FrameState::kInner);
+    mark_inside(lower + frames_in(half), half, FrameState::kInner);
     static_cast<void>(update(block, [](BlockEntry entry) { return entry.split_whole(); }));
   }
-  lower->order.store(static_cast<std::uint8_t>(half.value), memory_order_relaxed);
-  upper->order.store(static_cast<std::uint8_t>(half.value), memory_order_relaxed);
-  upper->state.store(FrameState::kTaken, memory_order_relaxed);
-  if (half.value == 0) {
-    lower->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
-  } else {
-    upper->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
-  }
+  split_head(lower, half);
 }
 
 template <template <class> class AtomicT>

@@ -9,8 +9,6 @@
 namespace weir {
 namespace {
 
-constexpr std::uint32_t kBlockFrames = 1U << kPageblockOrderValue;
-
 // Calls look(frame, its state, its order) for the heads of blocks in [from, from + n), each once.
 template <class Look>
 void for_each_head(PageIndex from, std::uint32_t n, Look look) {
@@ -38,11 +36,11 @@ bool BuddyEngine::begin_isolation(PageIndex block) noexcept {
     const unsigned trimmed = trimmed_in(pair, kMaxOrder);
     remove(pair, kMaxOrder, touched_taking_);
     insert(pair, kPageblockOrder, false, touched_taking_, trimmed & 1);
-    insert(advance(pair, kBlockFrames), kPageblockOrder, false, touched_taking_, trimmed >> 1);
+    insert(advance(pair, kPageblockFrames), kPageblockOrder, false, touched_taking_, trimmed >> 1);
     ++splits_;
   }
   isolated_from_ = isolates() ? isolated_from_ : block.value;
-  isolated_frames_ += kBlockFrames;
+  isolated_frames_ += kPageblockFrames;
   return true;
 }
 
@@ -61,8 +59,8 @@ std::uint32_t BuddyEngine::withhold(PageIndex from) noexcept {
 
 void BuddyEngine::end_isolation(PageIndex block) noexcept {
   if (isolates(block)) {  // the first or the last of them
-    isolated_from_ += block.value == isolated_from_ ? kBlockFrames : 0;
-    isolated_frames_ -= kBlockFrames;
+    isolated_from_ += block.value == isolated_from_ ? kPageblockFrames : 0;
+    isolated_frames_ -= kPageblockFrames;
   }
 }
 
@@ -83,11 +81,11 @@ bool BuddyEngine::take_isolated(PageIndex block) noexcept {
   const auto add = [&](PageIndex, FrameState state, Order order) {
     frames += state == FrameState::kIsolated ? frames_in(order) : 0;
   };
-  for_each_head(block, kBlockFrames, add);
-  if (!isolates(block) || frames != kBlockFrames) {
+  for_each_head(block, kPageblockFrames, add);
+  if (!isolates(block) || frames != kPageblockFrames) {
     return false;
   }
-  for_each_head(block, kBlockFrames, [](PageIndex at, FrameState, Order) {
+  for_each_head(block, kPageblockFrames, [](PageIndex at, FrameState, Order) {
     page_at(at)->state.store(FrameState::kInner, memory_order_relaxed);
   });
   end_isolation(block);
@@ -107,7 +105,7 @@ PageIndex BuddyEngine::take_in(PageIndex block, Order order) noexcept {
     best = pair;
     best_order = kMaxOrderValue;
   } else {
-    for_each_head(block, kBlockFrames, [&](PageIndex at, FrameState state, Order has) {
+    for_each_head(block, kPageblockFrames, [&](PageIndex at, FrameState state, Order has) {
       if (state == FrameState::kFree && has >= order && has.value < best_order) {
         best = at;
         best_order = has.value;
@@ -119,17 +117,7 @@ PageIndex BuddyEngine::take_in(PageIndex block, Order order) noexcept {
 }
 
 void BuddyEngine::split(PageIndex page, Order order) noexcept {
-  const Order half{order.value - 1};
-  Page* const lower = page_at(page);
-  Page* const upper = lower + frames_in(half);
-  upper->order.store(static_cast<std::uint8_t>(half.value), memory_order_relaxed);
-  upper->state.store(FrameState::kTaken, memory_order_relaxed);
-  lower->order.store(static_cast<std::uint8_t>(half.value), memory_order_relaxed);
-  if (half.value == 0) {
-    lower->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
-  } else {
-    upper->word.fetch_or(kHighOrderFlag, memory_order_relaxed);
-  }
+  split_head(page_at(page), Order{order.value - 1});
 }
 
 PageblockView BuddyEngine::pageblock(PageIndex block) const noexcept {
@@ -142,10 +130,10 @@ PageblockView BuddyEngine::pageblock(PageIndex block) const noexcept {
   if (order_of(page_at(pair)) == kMaxOrder && of_pair != FrameState::kInner &&
       of_pair != FrameState::kAbsent) {
     view.whole = of_pair != FrameState::kFree;
-    view.free = view.whole ? 0 : kBlockFrames;
+    view.free = view.whole ? 0 : kPageblockFrames;
     return view;
   }
-  for_each_head(block, kBlockFrames, [&](PageIndex, FrameState state, Order order) {
+  for_each_head(block, kPageblockFrames, [&](PageIndex, FrameState state, Order order) {
     const bool free = state == FrameState::kFree || state == FrameState::kUnmerged ||
                       state == FrameState::kIsolated;
     view.free += free ? frames_in(order) : 0;

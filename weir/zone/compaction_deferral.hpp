@@ -3,7 +3,7 @@
 // failed. A plain value, used by one thread at a time. Calls base only.
 //
 // As in the kernel (mm/compaction.c, defer_compaction): every failure doubles how many runs are left out
-// before the next one, up to 64; only those for the order that failed, or a larger one; a success ends it.
+// before the next one, up to 63; only those for the order that failed, or a larger one; a success ends it.
 #pragma once
 
 #include <algorithm>

@@ -10,8 +10,8 @@
 //   kAbsent   no frame of a zone                             frame table
 //   kInner    inside a larger block, free or taken           engine, under the zone lock
 //   kFree     head of a block on a free list of the engine   engine, under the zone lock
-//   kIsolated head of a block that came back to a       engine, under the zone lock
-//             pageblock which is withheld
+//   kIsolated head of a free block in a pageblock that is    engine, under the zone lock
+//             withheld
 //   kUnmerged single frame free in the engine, which has not  engine, under the zone lock; whole
 //             looked for its buddy                           clusters by their giver, before
 //   kTaken    head of a block that left the engine           engine, under the zone lock
@@ -84,10 +84,24 @@ struct alignas(32) Page {
   std::uint16_t zone = 0;    // id of the zone; constant while the zone lives; 0 = none
   PageIndex next = kNoPage;  // free: the engine's list; live: the owner's (PageList)
   PageIndex prev = kNoPage;  // free: the engine's list
-  std::uint64_t owner = 0;   // pool id and generation with kPoolFlag, the mover's with kMovableFlag
+  std::uint64_t owner = 0;  // pool id and generation with kPoolFlag, the mover's with kMovableFlag;
+                            // free, order 9 and 10: marks of trimmed pageblocks (BuddyEngine I7)
   std::uint64_t private_word = 0;  // the owner's, free to use while the page is live
 };
 static_assert(sizeof(Page) == 32);
+
+// The descriptors of a block that is out and becomes two of this order. What else the lower word says stays;
+// all inside say kInner already.
+inline void split_head(Page* lower, Order half) noexcept {
+  Page* const upper = lower + frames_in(half);
+  lower->order.store(static_cast<std::uint8_t>(half.value), memory_order_relaxed);
+  upper->order.store(static_cast<std::uint8_t>(half.value), memory_order_relaxed);
+  upper->state.store(FrameState::kTaken, memory_order_relaxed);
+  upper->word.store(word_of_order(half), memory_order_relaxed);
+  if (half.value == 0) {
+    lower->word.fetch_and(~kHighOrderFlag, memory_order_relaxed);
+  }
+}
 
 // The first eight bytes of a descriptor as one value: references, flags, order, state and zone. One
 // load and one comparison tell a release that it has the sole owner's ordinary page of a known zone,

@@ -63,7 +63,7 @@ PageIndex LockedEngine::take(Order order, std::uint64_t leave, std::uint32_t, Mo
       return kNoPage;
     }
     buddy_.merge_some(kClusterFrames);
-    hold.merged(kClusterFrames);
+    hold.touched(kClusterFrames);
   }
 }
 
@@ -124,7 +124,7 @@ void LockedEngine::merge_all() noexcept {
     left = left < buddy_.unmerged() ? left : buddy_.unmerged();
     const std::uint64_t step = left < kClusterFrames ? left : kClusterFrames;
     buddy_.merge_some(static_cast<std::uint32_t>(step));
-    hold.merged(step);
+    hold.touched(step);
     left -= step;
   }
 }
@@ -172,14 +172,14 @@ bool LockedEngine::begin_trim(PageIndex page, std::uint64_t leave) noexcept {
   if (!allowed(frames_in(kPageblockOrder), leave) || !buddy_.begin_trim(page)) {
     return false;
   }
-  hold.merged(frames_in(kPageblockOrder));
+  hold.touched(frames_in(kPageblockOrder));
   return true;
 }
 
 void LockedEngine::end_trim(PageIndex page, bool done) noexcept {
   Hold hold{*this};
   buddy_.end_trim(page, done);
-  hold.merged(frames_in(kPageblockOrder));
+  hold.touched(frames_in(kPageblockOrder));
 }
 
 void LockedEngine::forget_trim(PageIndex page) noexcept {

@@ -43,7 +43,7 @@ class LockedEngine::Hold {
     frames_ += frames;
     engine_.counters_.given.add(frames);
   }
-  void merged(std::uint64_t frames) noexcept { frames_ += frames; }
+  void touched(std::uint64_t frames) noexcept { frames_ += frames; }
 
  private:
   ThreadMark mark_;  // stands before the lock is taken, goes after it is free

@@ -6,9 +6,7 @@
 namespace weir {
 namespace {
 
-constexpr std::uint32_t kBlockFrames = 1U << kPageblockOrderValue;
-
-PageIndex block_of(PageIndex page) noexcept { return {align_down(page.value, kBlockFrames)}; }
+PageIndex block_of(PageIndex page) noexcept { return {align_down(page.value, kPageblockFrames)}; }
 
 }  // namespace
 
@@ -21,14 +19,14 @@ bool LockedEngine::isolate(PageIndex page, std::uint64_t leave) noexcept {
     }
   }
   merge_all();  // from here on nothing of this pageblock begins to wait
-  for (std::uint32_t i = 0; i < kBlockFrames; i += kClusterFrames) {
+  for (std::uint32_t i = 0; i < kPageblockFrames; i += kClusterFrames) {
     Hold hold{*this};
-    hold.merged(buddy_.withhold(advance(block, i)));
+    hold.touched(buddy_.withhold(advance(block, i)));
     if (!allowed(0, leave)) {  // others have taken since
-      hold.merged(buddy_.release(advance(block, i)));
+      hold.touched(buddy_.release(advance(block, i)));
       break;
     }
-    if (i + kClusterFrames == kBlockFrames) {
+    if (i + kClusterFrames == kPageblockFrames) {
       return true;
     }
   }
@@ -42,9 +40,9 @@ void LockedEngine::end_isolation(PageIndex page) noexcept {
     const Hold hold{*this};
     buddy_.end_isolation(block);  // what comes back from here on merges as ever
   }
-  for (std::uint32_t i = 0; i < kBlockFrames; i += kClusterFrames) {
+  for (std::uint32_t i = 0; i < kPageblockFrames; i += kClusterFrames) {
     Hold hold{*this};
-    hold.merged(buddy_.release(advance(block, i)));
+    hold.touched(buddy_.release(advance(block, i)));
   }
 }
 
@@ -53,7 +51,7 @@ bool LockedEngine::take_isolated(PageIndex page) noexcept {
   if (!buddy_.take_isolated(block_of(page))) {
     return false;
   }
-  hold.took(kBlockFrames);
+  hold.took(kPageblockFrames);
   return true;
 }
 

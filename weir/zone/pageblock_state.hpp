@@ -23,7 +23,6 @@
 
 namespace weir {
 
-inline constexpr std::uint32_t kPageblockFrames = 1U << kPageblockOrderValue;
 inline constexpr unsigned kBitWordShift = 6;  // frames of a word of bits: 64
 inline constexpr std::uint32_t kBitWordFrames = 1U << kBitWordShift;
 inline constexpr std::uint32_t kBitWords = kPageblockFrames / kBitWordFrames;

@@ -16,12 +16,10 @@ struct PageblockView {
   bool whole = false;      // out as one block of order 9, or as half of one of order 10
   bool isolated = false;   // its free frames are withheld
   bool trimmed = false;    // wholly free, and its memory is with the system
-  Mobility mobility =
-      Mobility::pinned;  // of those it serves; without meaning while it is wholly free
+  // Of those it serves; without meaning while it is wholly free.
+  Mobility mobility = Mobility::pinned;
 
-  [[nodiscard]] constexpr bool all_free() const noexcept {
-    return free == 1U << kPageblockOrderValue;
-  }
+  [[nodiscard]] constexpr bool all_free() const noexcept { return free == kPageblockFrames; }
 };
 
 }  // namespace weir

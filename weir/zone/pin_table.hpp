@@ -21,13 +21,13 @@ class PinTable {
   void open(std::uint64_t frames, std::size_t pieces) {
     close();
     // A piece of any place within its first pageblock touches two more than it fills.
-    std::vector<Atomic<std::uint32_t>> counts(frames / kBlockFrames + 2 * pieces);
+    std::vector<Atomic<std::uint32_t>> counts(frames / kPageblockFrames + 2 * pieces);
     pieces_.reserve(pieces);
     counts_.swap(counts);
   }
   void add_piece(PageIndex first, std::uint64_t frames) noexcept {
-    const std::uint32_t begin = first.value / kBlockFrames;
-    const auto end = static_cast<std::uint32_t>((first.value + frames - 1) / kBlockFrames + 1);
+    const std::uint32_t begin = first.value / kPageblockFrames;
+    const auto end = static_cast<std::uint32_t>((first.value + frames - 1) / kPageblockFrames + 1);
     const std::size_t at = pieces_.empty() ? 0 : pieces_.back().at + pieces_.back().blocks;
     pieces_.push_back({begin, end - begin, at, first.value, frames});
   }
@@ -58,12 +58,15 @@ class PinTable {
     });
     return pinned;
   }
+  // Memory of the counts.
+  [[nodiscard]] Bytes metadata() const noexcept {
+    return Bytes{counts_.size() * sizeof(counts_[0]) + pieces_.size() * sizeof(Piece)};
+  }
   [[nodiscard]] std::uint64_t live() const noexcept {
     return live_.load(memory_order_seq_cst);  // pairs: remove()
   }
 
  private:
-  static constexpr std::uint32_t kBlockFrames = 1U << kPageblockOrderValue;
   struct Piece {
     std::uint32_t first_block;
     std::uint32_t blocks;
@@ -78,8 +81,8 @@ class PinTable {
       if (first.value - piece.first >= piece.frames) {
         continue;
       }
-      const std::uint64_t end = (std::uint64_t{first.value} + frames - 1) / kBlockFrames + 1;
-      for (std::uint64_t block = first.value / kBlockFrames;
+      const std::uint64_t end = (std::uint64_t{first.value} + frames - 1) / kPageblockFrames + 1;
+      for (std::uint64_t block = first.value / kPageblockFrames;
            block < end && block < piece.first_block + piece.blocks; ++block) {
         use(counts_[piece.at + (block - piece.first_block)]);
       }

@@ -34,6 +34,26 @@ TEST(Metadata, IsAtMostNineThousandthsOfTheMemory) {
   }
 }
 
+// Each part by itself: none of the small ones shows in the sum.
+TEST(Metadata, EveryPartIsThere) {
+  Options options;
+  options.capacity = 1_GiB;
+  PageAllocator pages(options);
+  static_cast<void>(pages.alloc());
+  const Metadata metadata = metadata_of(pages);
+  EXPECT_EQ(metadata.descriptors, Bytes{(std::uint64_t{1} << 18) * 32});
+  EXPECT_GE(metadata.engine.value, 512 * (64 + 2));
+  EXPECT_LE(metadata.engine.value, 512 * (64 + 2 + 4) + (32U << 10));
+  const Depot& depot = pages.zone().depot();
+  EXPECT_GE(metadata.depot.value, depot.bodies() * 256);
+  EXPECT_LE(metadata.depot.value, depot.bodies() * 264 + 4096);
+  if (pages.effective().high != 0) {
+    EXPECT_EQ(metadata.lists, Bytes{4096});
+  }
+  EXPECT_EQ(metadata.maps, Bytes{2 * 4096});  // 256 pointers and 512 entries, in a page each
+  EXPECT_GE(metadata.zone.value, sizeof(CachedZone) + 512 * 4);
+}
+
 // What the process grows by, when all descriptors are written, is what was told.
 TEST(Metadata, AgreesWithWhatTheProcessGrowsBy) {
   const auto resident = [] {

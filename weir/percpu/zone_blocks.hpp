@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// page/zone_blocks.hpp — the pageblocks of a zone that are wholly its own, by number, in ascending order of
+// percpu/zone_blocks.hpp — the pageblocks of a zone that are wholly its own, by number, in ascending order of
 // each piece of its memory. Calls percpu. A view: the zone must stay open.
 #pragma once
 
@@ -19,28 +19,25 @@ class ZoneBlocks {
     }
   }
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
-  // The first frame of pageblock i, i < count(). As many steps as there are pieces.
-  [[nodiscard]] PageIndex at(std::uint64_t i) const noexcept {
-    for (const CachedZone::Piece& piece : zone_.pieces()) {
-      const std::uint64_t here = blocks_in(piece);
-      if (i < here) {
-        return {static_cast<std::uint32_t>(begin_of(piece) + i * kFrames)};
-      }
-      i -= here;
+  // The first frame of pageblock i, i < count(), and the piece that it is in. As many steps as there are
+  // pieces.
+  [[nodiscard]] CachedZone::Pageblock place(std::uint64_t i) const noexcept {
+    auto piece = zone_.pieces().begin();
+    while (i >= blocks_in(*piece)) {
+      i -= blocks_in(*piece++);
     }
-    return kNoPage;
+    return {{static_cast<std::uint32_t>(begin_of(*piece) + i * kPageblockFrames)}, *piece};
   }
+  [[nodiscard]] PageIndex at(std::uint64_t i) const noexcept { return place(i).first; }
 
  private:
-  static constexpr std::uint64_t kFrames = 1U << kPageblockOrderValue;
-
   [[nodiscard]] static std::uint64_t begin_of(const CachedZone::Piece& piece) noexcept {
-    return align_up<std::uint64_t>(piece.first.value, kFrames);
+    return align_up<std::uint64_t>(piece.first.value, kPageblockFrames);
   }
   [[nodiscard]] static std::uint64_t blocks_in(const CachedZone::Piece& piece) noexcept {
     const std::uint64_t end = align_down<std::uint64_t>(
-        piece.first.value + whole_pages(piece.extent.size).value, kFrames);
-    return end > begin_of(piece) ? (end - begin_of(piece)) / kFrames : 0;
+        piece.first.value + whole_pages(piece.extent.size).value, kPageblockFrames);
+    return end > begin_of(piece) ? (end - begin_of(piece)) / kPageblockFrames : 0;
   }
 
   const CachedZone& zone_;
