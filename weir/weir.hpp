@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// weir.hpp — everything a user of the library needs: pages, fragments, pools, packets.
+// weir.hpp — everything a user of the library needs: pages, nodes, fragments, pools, packets. Statistics
+// stand in weir/stats/, ports and rings in weir/io/.
 #pragma once
 
 #include "weir/frag/frag_cache.hpp"

@@ -173,7 +173,7 @@ void tell_allocator(Teller& tell, const Effective& effective, const ZoneState& s
   tell.number("watermark low", "watermark_low", effective.watermark_low, "frames");
   tell.number("watermark high", "watermark_high", effective.watermark_high, "frames");
   tell.number("free", "free", state.free, "frames", "", mark_name(state.below));
-  tell.number("used", "used", state.used, "frames");
+  tell.number("used", "used", state.used, "frames", "", "what rests on per-CPU lists included");
   tell.text("limit", limit_or_none(state.limit), "most frames in use at once");
   tell.text("soft limit", limit_or_none(state.soft_limit), "above it limit watches are told");
   tell.topic("options in effect", "weir.page");

@@ -144,14 +144,22 @@ struct MapCommand {
 
   void show(PageAllocator& pages, const char* name, const std::string& what) {
     const FragMap map = frag_map(pages);
-    text += fmt::format("\n{}: {}\n{}\n{}", name, what, draw(map, width), buddyinfo_text(map));
+    const std::string drawn =
+        map.pageblocks.empty() ? "  the zone is smaller than a pageblock (2 MiB): nothing to draw\n"
+                               : draw(map, width);
+    text += fmt::format("\n{}: {}\n{}\nfree blocks of order ", name, what, drawn);
+    for (unsigned order = 0; order < kOrderCount; ++order) {
+      text += fmt::format("{:7}", order);
+    }
+    text += fmt::format("\n{}", buddyinfo_text(map));
     const double share =
         map.free == 0 ? 0
                       : 100.0 * static_cast<double>(map.whole_pageblocks() * kPageblockFrames) /
                             static_cast<double>(map.free);
     const unsigned unusable = map.unusable_index(kPageblockOrder);
     text += fmt::format(
-        "{} of {} frames free, {:.1f} % of them in wholly free pageblocks; of no use for 2 MiB: "
+        "{} of {} frames free, {:.1f} % of them in wholly free pageblocks; share of no use for 2 "
+        "MiB: "
         "{}.{:03}\n",
         map.free, map.managed, share, unusable / 1000, unusable % 1000);
     const auto row = [&](const std::string& metric, const char* unit, double value) {
@@ -173,7 +181,9 @@ struct MapCommand {
 void add_map(CLI::App& app, Action& chosen) {
   auto command = std::make_shared<MapCommand>();
   CLI::App* sub = app.add_subcommand(
-      "map", "Draws how free memory lies while it is taken, given back at random and put together");
+      "map",
+      "Draws how free memory lies while it is taken and given back at random; with --movable also "
+      "while it is put together");
   sub->add_option("--options", command->options_text,
                   "Options of the allocator, over those of WEIR_OPTIONS")
       ->type_name("NAME=VALUE,...");

@@ -32,16 +32,21 @@
 namespace weir {
 
 struct NodeOptions {
-  Options each;  // of every node's allocator, capacity and limits too; `node` is filled in
+  // Of every node's allocator, capacity and limits too; `node` is filled in.
+  Options each{};
   NodePolicy policy = NodePolicy::local;
-  std::vector<NodeId> set;  // of the policy: see NodePlan::make()
-  std::vector<NodeId>
-      nodes;  // who gets an allocator; empty: every node with memory for this process
-  std::uint32_t pretend =
-      0;  // not 0: nodes 0 to pretend-1 instead, in ordinary memory; CPU c is of c % pretend
-  std::vector<std::uint32_t> distances;  // of pretended nodes, row by row; empty: all the same
+  // Of the policy: see NodePlan::make().
+  std::vector<NodeId> set{};
+  // Who gets an allocator; empty: every node with memory for this process.
+  std::vector<NodeId> nodes{};
+  // Not 0: nodes 0 to pretend-1 instead, in ordinary memory; CPU c is of c % pretend.
+  std::uint32_t pretend = 0;
+  // Of pretended nodes, row by row; empty: all the same.
+  std::vector<std::uint32_t> distances{};
 };
 
+// For what stands here of PageAllocator's: pins, trims, movers, runs, limits and Maintenance belong to one node,
+// at(node).
 class NodeAllocator {
  public:
   // Throws as PageAllocator does, and std::invalid_argument for nodes or a policy that cannot be. That memory

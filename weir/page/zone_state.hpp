@@ -31,7 +31,8 @@ enum class Mark : unsigned char { none, high, low, min };
 struct ZoneState {
   std::uint64_t managed = 0;
   std::uint64_t free = 0;  // in the engine and in whole clusters of the depot; not on per-CPU lists
-  std::uint64_t used = 0;  // all others
+  // All others, those that rest on per-CPU lists included; what users hold: PageAllocator::zone().census().out().
+  std::uint64_t used = 0;
   std::uint64_t min = 0;
   std::uint64_t low = 0;
   std::uint64_t high = 0;

@@ -32,9 +32,6 @@ Result<Pin> CachedZone::pin(std::span<const std::byte> range) noexcept {
     return Error{Errc::zero_size, "a range to pin"};
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
-  if (!is_aligned<std::uintptr_t>(begin, kFrameBytes) || !is_aligned(range.size(), kFrameBytes)) {
-    return Error{Errc::misaligned, "a range to pin"};
-  }
   if (thread_is_marked()) {
     return Error{Errc::would_block, "a pin inside a signal handler"};
   }
@@ -42,6 +39,9 @@ Result<Pin> CachedZone::pin(std::span<const std::byte> range) noexcept {
     const auto base = reinterpret_cast<std::uintptr_t>(piece.extent.base);
     if (begin - base >= piece.extent.size.value) {
       continue;
+    }
+    if (!is_aligned<std::uintptr_t>(begin, kFrameBytes) || !is_aligned(range.size(), kFrameBytes)) {
+      return Error{Errc::misaligned, "a range to pin"};
     }
     if (range.size() > piece.extent.size.value - (begin - base)) {
       return Error{Errc::too_large, "a range to pin ends outside the zone"};
@@ -189,7 +189,8 @@ void CachedZone::trim_idle() noexcept {
       drain_partial_clusters();
     }
   }
-  const std::uint64_t given = zone_.counters().given.get();
+  // What a pin has kept is as good as given when it ends.
+  const std::uint64_t given = zone_.counters().given.get() + pins_.ended();
   if (given == idle_given_.load(memory_order_relaxed)) {
     return;
   }

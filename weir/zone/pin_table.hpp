@@ -48,8 +48,11 @@ class PinTable {
       // pairs: is_pinned acquire: whoever pinned is done with the memory
       count.fetch_sub(1, memory_order_release);
     });
+    ended_.fetch_add(1, memory_order_relaxed);
     live_.fetch_sub(1, memory_order_seq_cst);  // pairs: live(), CachedZone::retire
   }
+  // Pins that were and are no more.
+  [[nodiscard]] std::uint64_t ended() const noexcept { return ended_.load(memory_order_relaxed); }
   // Frames of no piece are not pinned.
   [[nodiscard]] bool is_pinned(PageIndex first, std::uint64_t frames) const noexcept {
     bool pinned = false;
@@ -91,6 +94,7 @@ class PinTable {
 
   std::vector<Piece> pieces_;
   mutable std::vector<Atomic<std::uint32_t>> counts_;
+  Atomic<std::uint64_t> ended_{0};
   Atomic<std::uint64_t> live_{0};
 };
 

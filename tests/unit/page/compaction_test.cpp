@@ -11,6 +11,7 @@
 #include <cstring>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -116,6 +117,20 @@ TEST_P(Compaction, EmptiesAsManyPageblocksAsThereIsRoomForWhatLivesInThem) {
     EXPECT_LE(report.moved, live * possible / kBlocks);
     EXPECT_EQ(store.size(), live);
     check_conservation();
+  }
+}
+
+TEST(PageMover, NeedsAllThreeOfItsSteps) {
+  const MoveSteps all{[](void*, Page*) noexcept { return false; },
+                      [](void*, Page*, Page*) noexcept { return false; },
+                      [](void*, Page*) noexcept {}};
+  EXPECT_NO_THROW(PageMover{all});
+  for (int missing = 0; missing < 3; ++missing) {
+    MoveSteps some = all;
+    some.isolate = missing == 0 ? nullptr : some.isolate;
+    some.migrate = missing == 1 ? nullptr : some.migrate;
+    some.put_back = missing == 2 ? nullptr : some.put_back;
+    EXPECT_THROW(PageMover{some}, std::invalid_argument);
   }
 }
 

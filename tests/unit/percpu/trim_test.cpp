@@ -586,6 +586,24 @@ TEST_P(Trim, NoneIdlesWhereTheOptionSaysNever) {
   EXPECT_GT(zone->trim(kAll).value, 0U);
 }
 
+// A round that had to leave pinned pageblocks alone is not the last one.
+TEST_P(Trim, WhatAPinKeptGoesByItselfWhenItHasEnded) {
+  if (GetParam().kind == Kind::hugetlb) {
+    GTEST_SKIP() << "huge pages do not go by themselves";
+  }
+  TrimZone zone{GetParam(), {.idle_trim = 1ms}};
+  std::uint64_t kept = 0;
+  {
+    Result<Pin> pin = zone->pin({zone.base, zone->zone().managed().value * kFrameBytes});
+    ASSERT_TRUE(pin.ok());
+    tick_for(*zone, 50ms);
+    kept = zone.trimmed_blocks();
+  }
+  EXPECT_EQ(kept, 0U);
+  tick_for(*zone, 50ms);
+  EXPECT_GT(zone.trimmed_blocks(), 0U);
+}
+
 TEST_P(Trim, AnIdleZoneAsksARefusingSystemOnce) {
   if (GetParam().kind == Kind::hugetlb) {
     GTEST_SKIP() << "huge pages do not go by themselves";
