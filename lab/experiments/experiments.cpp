@@ -8,10 +8,11 @@
 namespace weir::lab {
 
 std::span<const Experiment> experiments() {
-  static const std::vector<Experiment> all = {
-      forward_experiment(),    pairs_experiment(),      bulk_experiment(),
-      cross_cpu_experiment(),  engines_experiment(),    merge_experiment(),
-      low_memory_experiment(), mixed_load_experiment(), fragmentation_experiment(), compaction_experiment()};
+  static const std::vector<Experiment> all = {forward_experiment(),       pairs_experiment(),
+                                              bulk_experiment(),          cross_cpu_experiment(),
+                                              engines_experiment(),       merge_experiment(),
+                                              low_memory_experiment(),    mixed_load_experiment(),
+                                              fragmentation_experiment(), compaction_experiment()};
   return all;
 }
 

@@ -52,8 +52,9 @@ PageRun run(CachedZone& zone, std::uint64_t frames, AllocFlags flags) noexcept {
 
 PageRun long_run(CachedZone& zone, std::uint64_t frames, AllocFlags flags) noexcept {
   const std::uint64_t blocks = div_round_up<std::uint64_t>(frames, kPageblockFrames);
-  const PageIndex first = compaction::take_range(zone, blocks);
+  const PageIndex first = compaction::take_range(zone, frames);
   if (first == kNoPage) {
+    zone.zone().note_refused(frames, false, nullptr);
     return {};
   }
   for (std::uint64_t i = 0; i < blocks; ++i) {

@@ -146,6 +146,9 @@ bool Callback::registered() const noexcept {
 }
 
 std::uint64_t Callback::id_in(const CachedZone& zone) const noexcept {
+  if (thread_is_marked()) {
+    return 0;  // a handler that may have interrupted a hold of the list
+  }
   const Hold hold;
   return zone_ == &zone ? ticket_ : 0;
 }

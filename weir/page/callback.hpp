@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "weir/base/atomic.hpp"
 #include "weir/base/types.hpp"
@@ -72,7 +73,7 @@ class Callback {
 // What a thread is in the middle of: the node, or nullptr once the callback itself has removed it, for
 // then it may be gone.
 struct CallbackRun {
-  Callback* node = nullptr;
+  Callback* volatile node = nullptr;
 };
 
 // One pass over the nodes of a zone that were there when it began.
@@ -85,14 +86,19 @@ class CallbackWalk {
                                          std::uint64_t id) noexcept;
 
   [[nodiscard]] bool more() const noexcept;
-  // Calls the next one, call(Callback&), with no lock held; false when there is none.
+  // Calls the next one, call(Callback&) or call(Callback&, const CallbackRun&), with no lock held; false when
+  // there is none. The run's node is nullptr once the callback has removed itself.
   template <class Call>
   bool next(Call&& call) noexcept {
     CallbackRun here;
     if (!begin(here)) {
       return false;
     }
-    call(*here.node);
+    if constexpr (std::is_invocable_v<Call, Callback&, const CallbackRun&>) {
+      call(*here.node, here);
+    } else {
+      call(*here.node);
+    }
     end(here);
     return true;
   }

@@ -17,6 +17,8 @@ namespace {
 
 // A second run finds what the first one's estimate left, or others have freed meanwhile.
 constexpr unsigned kMostPasses = 3;
+// Pageblocks that one request tries to empty for itself: each look for the next costs a look at them all.
+constexpr std::uint64_t kMostTries = 8;
 
 // One thread at a time carries pages of a zone. A handler that interrupted it there does not wait for itself.
 class Turn {
@@ -66,11 +68,37 @@ bool hold(Page* page) noexcept {
   return true;
 }
 
+// The steps of one mover. In a step the thread bears a mark: what it asks of weir there waits for nobody, for
+// others may be waiting for the end of the isolation. A mover that has removed itself is asked no more.
+class Steps {
+ public:
+  Steps(const PageMover& mover, const CallbackRun& run) noexcept : mover_(mover), run_(run) {}
+  [[nodiscard]] bool gone() const noexcept { return run_.node == nullptr; }
+  [[nodiscard]] bool isolate(Page* page) const noexcept {
+    const ThreadMark mark;
+    return mover_.isolate(page);
+  }
+  [[nodiscard]] bool migrate(Page* from, Page* to) const noexcept {
+    const ThreadMark mark;
+    return mover_.migrate(from, to);
+  }
+  void put_back(Page* page) const noexcept {
+    const ThreadMark mark;
+    mover_.put_back(page);
+  }
+
+ private:
+  const PageMover& mover_;
+  const CallbackRun& run_;
+};
+
 // find_room(order): a taken block, or kNoPage.
 template <class FindRoom>
-Moved carry(CachedZone& zone, const PageMover& mover, Page* from, FindRoom& find_room) noexcept {
+Moved carry(CachedZone& zone, const Steps& mover, Page* from, FindRoom& find_room) noexcept {
   // What a device knows by its address stays; who pins later finds the page where it is by then.
-  if (zone.is_pinned(index_of(from), frames_in(order_of(from))) || !mover.isolate(from)) {
+  const bool pinned = zone.is_pinned(index_of(from), frames_in(order_of(from)));
+  const bool isolated = !pinned && mover.isolate(from);
+  if (!isolated || mover.gone()) {
     unref(from);
     return Moved::no;
   }
@@ -94,7 +122,9 @@ Moved carry(CachedZone& zone, const PageMover& mover, Page* from, FindRoom& find
       unref(to);
     }
   }
-  mover.put_back(from);
+  if (!mover.gone()) {
+    mover.put_back(from);
+  }
   unref(from);
   return answer;
 }
@@ -106,8 +136,8 @@ Moved move_page(CachedZone& zone, Page* from, FindRoom& find_room) noexcept {
   }
   Moved answer = Moved::no;
   CallbackWalk walk = CallbackWalk::only(zone, CallbackKind::move, from->owner);
-  const bool called = walk.next([&](Callback& node) {
-    answer = carry(zone, static_cast<PageMover&>(node), from, find_room);
+  const bool called = walk.next([&](Callback& node, const CallbackRun& run) {
+    answer = carry(zone, Steps{static_cast<PageMover&>(node), run}, from, find_room);
   });
   if (!called) {
     unref(from);  // its mover has gone: it stays where it is
@@ -249,7 +279,7 @@ class Scanners {
   }
   // False when there is no room left.
   bool empty_source(PageIndex block, std::uint32_t free) noexcept {
-    const CachedZone::Counted counted{zone_};
+    const CachedZone::Withholding withholding{zone_};
     if (!zone_.zone().isolate(block)) {
       return true;
     }
@@ -316,8 +346,9 @@ Window find_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint64_t fro
       live = 0;
       continue;
     }
-    if (run != 0 && blocks.at(i - 1).value + kPageblockFrames != block.value) {
-      run = 0;  // another piece of memory
+    // Indexes of two pieces may adjoin where their addresses do not.
+    if (run != 0 && address_of(blocks.at(i - 1)) + kPageblockBytes != address_of(block)) {
+      run = 0;
       live = 0;
     }
     live += live_in(i);
@@ -340,9 +371,7 @@ std::uint64_t empty_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint
   while (isolated < n && zone.zone().isolate(blocks.at(first + isolated))) {
     ++isolated;
   }
-  auto find_room = [&zone](Order order) {
-    return zone.zone().take(order, false, nullptr, Mobility::movable);
-  };
+  auto find_room = [&zone](Order order) { return zone.zone().take_room(order); };
   std::uint64_t done = 0;
   for (; isolated == n && done < n; ++done) {
     const Moved outcome = empty(zone, blocks.at(first + done), find_room);
@@ -362,15 +391,16 @@ std::uint64_t empty_window(CachedZone& zone, const ZoneBlocks& blocks, std::uint
 
 // use(first): with the window isolated and empty.
 template <class Use>
-bool with_window(CachedZone& zone, std::uint64_t n, std::uint32_t align, Use use) noexcept {
+bool with_window(CachedZone& zone, std::uint64_t n, std::uint32_t align, std::uint64_t tries,
+                 Use use) noexcept {
   const ZoneBlocks blocks{zone};
   zone.zone().counters().compactions.add_shared(1);
-  for (std::uint64_t from = 0; from < blocks.count();) {
+  for (std::uint64_t from = 0; from < blocks.count() && tries != 0; --tries) {
     const Window window = find_window(zone, blocks, from, n, align);
     if (!window.found()) {
       return false;
     }
-    const CachedZone::Counted counted{zone};
+    const CachedZone::Withholding withholding{zone};
     const std::uint64_t came = empty_window(zone, blocks, window.first, n);
     if (came == n) {
       use(blocks, window.first);
@@ -420,8 +450,8 @@ bool make_room(CachedZone& zone, Order order) noexcept {
       zone.zone().end_isolation(blocks.at(first + i));
     }
   };
-  const bool made =
-      with_window(zone, n, static_cast<std::uint32_t>(n) * kPageblockFrames, end_isolation);
+  const bool made = with_window(zone, n, static_cast<std::uint32_t>(n) * kPageblockFrames,
+                                kMostTries, end_isolation);
   if (made) {
     deferral.succeeded(order);
   } else {
@@ -430,19 +460,27 @@ bool make_room(CachedZone& zone, Order order) noexcept {
   return made;
 }
 
-PageIndex take_range(CachedZone& zone, std::uint64_t blocks) noexcept {
+PageIndex take_range(CachedZone& zone, std::uint64_t frames) noexcept {
+  const std::uint64_t blocks = div_round_up<std::uint64_t>(frames, kPageblockFrames);
+  const std::uint64_t tail = blocks * kPageblockFrames - frames;
   PageIndex taken = kNoPage;
   const Turn turn{zone, true};
-  if (!turn || zone.drain_all().failed()) {
+  if (!turn || zone.drain_all().failed() || zone.zone().exceeds_limit(frames)) {
     return kNoPage;
   }
-  static_cast<void>(
-      with_window(zone, blocks, kPageblockFrames, [&](const ZoneBlocks& in, std::uint64_t first) {
-        for (std::uint64_t i = 0; i < blocks; ++i) {
-          WEIR_CHECK(zone.zone().take_isolated(in.at(first + i)), "a range that is empty");
-        }
-        taken = in.at(first);
-      }));
+  // Withheld, they count as out; the tail will not be.
+  const auto take = [&](const ZoneBlocks& in, std::uint64_t first) {
+    const bool allowed = !zone.zone().exceeds_limit(0, tail);
+    for (std::uint64_t i = 0; i < blocks; ++i) {
+      if (allowed) {
+        WEIR_CHECK(zone.zone().take_isolated(in.at(first + i)), "a range that is empty");
+      } else {
+        zone.zone().end_isolation(in.at(first + i));
+      }
+    }
+    taken = allowed ? in.at(first) : kNoPage;
+  };
+  static_cast<void>(with_window(zone, blocks, kPageblockFrames, ~std::uint64_t{0}, take));
   return taken;
 }
 

@@ -35,8 +35,8 @@ CompactionReport compact(CachedZone& zone) noexcept;
 // try. Left out for a while after failures, and when a run is under way.
 bool make_room(CachedZone& zone, Order order) noexcept;
 
-// `blocks` pageblocks one after the other, taken as blocks of order 9; the first, or kNoPage.
-[[nodiscard]] PageIndex take_range(CachedZone& zone, std::uint64_t blocks) noexcept;
+// Pageblocks one after the other for so many frames, taken as blocks of order 9; the first, or kNoPage.
+[[nodiscard]] PageIndex take_range(CachedZone& zone, std::uint64_t frames) noexcept;
 
 // Marks a page that was just taken as one of this mover's.
 void mark_movable(Page* page, std::uint64_t mover) noexcept;

@@ -115,8 +115,8 @@ class PageAllocator {
                                        AllocFlags flags = AllocFlags::none) noexcept;
 
   // n frames one after the other, up to the largest block (1024 frames, 4 MiB): out of the smallest block
-  // that has so many, aligned as that is; what it has beyond n stays free. Empty as alloc(), for 0 and for
-  // more than 1024.
+  // that has so many, aligned as that is; what it has beyond n stays free. A block that needed the reserve
+  // makes a run of the reserve, in all its parts. Empty as alloc(), for 0 and for more than 1024.
   [[nodiscard]] PageRun alloc_exact(PageCount n, AllocFlags flags = AllocFlags::none) noexcept;
   // Any number of frames. Up to 1024 as alloc_exact(). For more, pageblocks one after the other that are
   // free, or can become so, are withheld from others, and movable pages are carried out of them: it takes as

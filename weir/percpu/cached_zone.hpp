@@ -227,6 +227,7 @@ class CachedZone {
   // Whoever lives while frames are withheld from others for a moment: no request is refused meanwhile
   // (percpu/carry.hpp).
   class Counted;
+  class Withholding;
 
   // Who carries pages together: one thread at a time, and whether it is worth a try.
   struct Compaction {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // percpu/carry.hpp — CachedZone's own: who carries pages between list, depot and engine, and how a request
-// waits until nobody does. Included by the parts of CachedZone, and by page/compaction.cpp for Counted.
+// waits until nobody does. Included by the parts of CachedZone, and by page/compaction.cpp for Withholding.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +60,23 @@ class CachedZone::Counted {
   ~Counted() { count_.fetch_sub(1, memory_order_release); }  // pairs: carriers seq_cst
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
+
+ private:
+  Atomic<std::uint32_t>& count_;
+};
+
+// As Counted, for somebody without a lock. Begins under the drainers' lock: a fork, which holds it, either
+// waits for the end or comes before.
+class CachedZone::Withholding {
+ public:
+  explicit Withholding(CachedZone& zone) noexcept : count_(zone.lists_.common_block().carriers) {
+    const ThreadMark mark;
+    const LockGuard guard{zone.shortage_lock_};
+    count_.fetch_add(1, memory_order_seq_cst);  // pairs: carriers seq_cst
+  }
+  ~Withholding() { count_.fetch_sub(1, memory_order_release); }  // pairs: carriers seq_cst
+  Withholding(const Withholding&) = delete;
+  Withholding& operator=(const Withholding&) = delete;
 
  private:
   Atomic<std::uint32_t>& count_;

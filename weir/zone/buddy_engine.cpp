@@ -180,8 +180,8 @@ void BuddyEngine::merge_in(PageIndex index, Order order, unsigned trimmed) noexc
   while (order < kMaxOrder) {
     const PageIndex buddy = buddy_of(index, order);
     ++touched_giving_;
-    if (!is_free_block(buddy, order)) {
-      break;
+    if (!is_free_block(buddy, order) || isolates(buddy)) {
+      break;  // what is being withheld stays by itself
     }
     if (order == kPageblockOrder) {
       const unsigned of_buddy = trimmed_in(buddy, order);

@@ -239,7 +239,7 @@ void Zone::give_many(const PageIndex* pages, std::uint32_t n, Order order) noexc
 // ---- pageblocks by name ----
 
 bool Zone::isolate(PageIndex page) noexcept {
-  return with_engine([&](auto& in) { return in.isolate(page, stays(false)); });
+  return with_engine([&](auto& in) { return in.isolate(page, reserve_.value); });
 }
 
 void Zone::end_isolation(PageIndex page) noexcept {
@@ -259,7 +259,19 @@ PageIndex Zone::take_in(PageIndex page, Order order, Mobility mobility) noexcept
     return kNoPage;
   }
   const PageIndex taken =
-      with_engine([&](auto& from) { return from.take_in(page, order, stays(false), mobility); });
+      with_engine([&](auto& from) { return from.take_in(page, order, reserve_.value, mobility); });
+  if (taken != kNoPage && lock_free()) {
+    counters_.taken.add_shared(frames_in(order));
+  }
+  return taken;
+}
+
+PageIndex Zone::take_room(Order order) noexcept {
+  if (told_to_fail(order)) {
+    return kNoPage;
+  }
+  const PageIndex taken = with_engine(
+      [&](auto& from) { return from.take(order, reserve_.value, cpu_here(), Mobility::movable); });
   if (taken != kNoPage && lock_free()) {
     counters_.taken.add_shared(frames_in(order));
   }

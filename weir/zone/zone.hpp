@@ -12,6 +12,7 @@
 #include "weir/base/counter.hpp"
 #include "weir/base/types.hpp"
 #include "weir/os/options.hpp"
+#include "weir/os/thread_mark.hpp"
 #include "weir/zone/bitmap_engine.hpp"
 #include "weir/zone/limits.hpp"
 #include "weir/zone/locked_engine.hpp"
@@ -78,12 +79,15 @@ class Zone {
   // n << order at most a cluster.
   void give_many(const PageIndex* pages, std::uint32_t n, Order order) noexcept;
 
-  // What engine.hpp calls isolation. Leaves the reserve, and what a hard limit keeps, to others.
+  // What engine.hpp calls isolation. Leaves the reserve to others. What is withheld counts as out: whoever
+  // takes meanwhile is refused the sooner, and waits.
   [[nodiscard]] bool isolate(PageIndex page) noexcept;
   void end_isolation(PageIndex page) noexcept;
   [[nodiscard]] bool take_isolated(PageIndex page) noexcept;
   // A block for a page that is carried there.
   [[nodiscard]] PageIndex take_in(PageIndex page, Order order, Mobility mobility) noexcept;
+  // The same from anywhere. Carrying changes nothing about what is used: no limit is looked at.
+  [[nodiscard]] PageIndex take_room(Order order) noexcept;
   void split(PageIndex page, Order order) noexcept;
   [[nodiscard]] PageblockView pageblock(PageIndex page) const noexcept {
     return lock_free() ? bitmap_->pageblock(page) : locked_.pageblock(page);
@@ -114,6 +118,10 @@ class Zone {
   // 0 is no limit. What is out already stays out: nothing more leaves until enough has come back.
   void set_limits(PageCount hard, PageCount soft) noexcept;
   [[nodiscard]] PageCount hard_limit() const noexcept { return limits_.hard(); }
+  // Whether so many more, or fewer, frames out would be more than the hard limit lets.
+  [[nodiscard]] bool exceeds_limit(std::uint64_t more, std::uint64_t fewer = 0) const noexcept {
+    return limits_.exceeds(out() - fewer, more);
+  }
   [[nodiscard]] PageCount soft_limit() const noexcept { return limits_.soft(); }
 
   // Merges all that gives of single frames have put off, in bounded steps.
@@ -176,7 +184,13 @@ class Zone {
   // Calls `use` with the engine there is.
   template <class Use>
   decltype(auto) with_engine(Use&& use) noexcept {
-    return lock_free() ? use(*bitmap_) : use(locked_);
+    if (!lock_free()) {
+      return use(locked_);
+    }
+    // A handler that interrupts it may allocate, but a child forked there would go on with books that were
+    // counted anew meanwhile.
+    const ThreadMark mark;
+    return use(*bitmap_);
   }
   void count_given(std::uint64_t frames) noexcept;
 

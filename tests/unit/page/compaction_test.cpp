@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -46,6 +47,18 @@ class Compaction : public testing::TestWithParam<EngineChoice> {
       }
     }
     EXPECT_FALSE(pages.drain_all().failed());
+  }
+  // The same of another mover.
+  std::vector<PageRef> scattered_of(PageMover& mover) {
+    std::vector<PageRef> all;
+    while (Page* const page = pages.alloc_movable(mover)) {
+      all.emplace_back(page);
+    }
+    std::mt19937 random(5);
+    std::shuffle(all.begin(), all.end(), random);
+    all.resize(all.size() / 2);
+    EXPECT_FALSE(pages.drain_all().failed());
+    return all;
   }
   [[nodiscard]] std::uint64_t free() { return pages.zone().zone().free_pages(); }
   [[nodiscard]] std::uint64_t whole_blocks() {
@@ -268,6 +281,72 @@ TEST_P(Compaction, ALongRunIsMadeOfWhatCanBeCarriedAway) {
   EXPECT_FALSE(pages.drain_all().failed());
   EXPECT_EQ(pages.zone().census().out(), live + 4 * 512 + 17);
   run.reset();
+  check_conservation();
+}
+
+// What a step asks of weir waits for nobody: not for the end of the very compaction it is part of.
+TEST_P(Compaction, AStepMayAllocateUntilItIsRefused) {
+  struct Asked {
+    PageAllocator& pages;
+    std::vector<Page*> got;
+    Error drained = kOk;
+    Error limited = kOk;
+  } asked{pages, {}, kOk, kOk};
+  PageMover greedy{
+      {[](void* context, Page*) noexcept {
+         Asked& all = *static_cast<Asked*>(context);
+         while (Page* page = all.pages.alloc_page()) {
+           all.got.push_back(page);
+         }
+         all.drained = all.pages.drain_all();
+         all.limited = all.pages.set_limits(PageCount{100}, PageCount{0});
+         return false;
+       },
+       [](void*, Page*, Page*) noexcept { return false; }, [](void*, Page*) noexcept {}},
+      &asked};
+  pages.add_mover(greedy);
+  std::vector<PageRef> own = scattered_of(greedy);
+  pages.compact();
+  // The engine under a lock serves no thread that bears a mark.
+  EXPECT_EQ(asked.got.empty(), GetParam() == EngineChoice::buddy);
+  EXPECT_EQ(asked.drained.code, Errc::would_block);
+  EXPECT_EQ(asked.limited.code, Errc::would_block);
+  for (Page* const page : asked.got) {
+    unref(page);
+  }
+  own.clear();
+  greedy.remove();
+  check_conservation();
+}
+
+// A mover may remove itself in a step, and be destroyed there: nobody asks it again, and its page stays.
+TEST_P(Compaction, AMoverMayEndInItsStep) {
+  struct Ending {
+    std::unique_ptr<PageMover> mover;
+    int after = 0;
+  } ending;
+  ending.mover = std::make_unique<PageMover>(
+      MoveSteps{[](void* context, Page*) noexcept {
+                  Ending& all = *static_cast<Ending*>(context);
+                  all.after += all.mover == nullptr ? 1 : 0;
+                  all.mover.reset();
+                  return true;
+                },
+                [](void* context, Page*, Page*) noexcept {
+                  ++static_cast<Ending*>(context)->after;
+                  return false;
+                },
+                [](void* context, Page*) noexcept { ++static_cast<Ending*>(context)->after; }},
+      &ending);
+  pages.add_mover(*ending.mover);
+  std::vector<PageRef> own = scattered_of(*ending.mover);
+  pages.compact();
+  EXPECT_EQ(ending.mover, nullptr) << "it was never asked";
+  EXPECT_EQ(ending.after, 0);
+  for (const PageRef& page : own) {
+    EXPECT_EQ(ref_count(page.get()), 1U);
+  }
+  own.clear();
   check_conservation();
 }
 

@@ -136,6 +136,29 @@ TEST_P(PageRunOver, LeavesTheReserveToOthers) {
   }
 }
 
+TEST_P(PageRunOver, KeepsTheHardLimitToTheFrame) {
+  Options asked = options(16_MiB);
+  asked.limit = PageCount{2000};
+  PageAllocator pages(asked);
+  EXPECT_TRUE(pages.alloc_contiguous({2001}).empty());
+  EXPECT_GT(pages.zone().zone().counters().refusals.get(), 0U);
+  PageRun run = pages.alloc_contiguous({2000});
+  EXPECT_EQ(run.frames(), PageCount{2000});
+  EXPECT_TRUE(pages.alloc().empty());
+  run.reset();
+  const PageRef one = pages.alloc();
+  EXPECT_FALSE(one.empty());
+  EXPECT_TRUE(pages.alloc_contiguous({2000}).empty());
+  EXPECT_FALSE(pages.alloc_contiguous({1999}).empty());
+}
+
+TEST_P(PageRunOver, TheSoftLimitRefusesNoRun) {
+  Options asked = options(16_MiB);
+  asked.soft_limit = PageCount{1000};
+  PageAllocator pages(asked);
+  EXPECT_FALSE(pages.alloc_contiguous({2000}).empty());
+}
+
 TEST_P(PageRunOver, PartsMayBeSharedAndGoHomeOneByOne) {
   PageAllocator pages(options(16_MiB));
   PageRun run = pages.alloc_exact({11});

@@ -320,6 +320,28 @@ TYPED_TEST(Isolation, LosesNothingBesideThreadsThatTakeAndGive) {
   EXPECT_EQ(stock.engine.free_blocks(Order{10}), 4U);
 }
 
+// A neighbour that comes back while a pageblock is being withheld does not take it along into a larger block.
+TEST(BuddyIsolation, ANeighbourThatComesBackMeanwhileStaysByItself) {
+  for (const std::uint64_t isolated : {0U, 1U}) {
+    const EngineRange range(2 * kPageblockFrames);
+    BuddyEngine buddy;
+    buddy.adopt(range.first(), range.frames());
+    const PageIndex halves[] = {buddy.take(kPageblockOrder), buddy.take(kPageblockOrder)};
+    const PageIndex here = range.frame(isolated * kPageblockFrames);
+    const PageIndex there = range.frame((1 - isolated) * kPageblockFrames);
+    ASSERT_NE(halves[0], halves[1]);
+    buddy.give(here, kPageblockOrder);
+    ASSERT_TRUE(buddy.begin_isolation(here));
+    buddy.give(there, kPageblockOrder);
+    EXPECT_EQ(buddy.withhold(here), kPageblockFrames);
+    EXPECT_EQ(buddy.free_pages(), kPageblockFrames);
+    EXPECT_TRUE(buddy.take_isolated(here));
+    EXPECT_EQ(buddy.audit(), kPageblockFrames);
+    buddy.give(here, kPageblockOrder);
+    EXPECT_EQ(buddy.free_blocks(kMaxOrder), 1U);
+  }
+}
+
 // ---- who can move, and who cannot ----------------------------------------------------------------
 
 using Grouping = Stocked<Bitmap>;
