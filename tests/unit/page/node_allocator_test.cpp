@@ -602,10 +602,10 @@ TEST(NodeAllocator, ABulkOfANodeLeavesAsAWhole) {
   if (kCheckedDrops) {
     GTEST_SKIP() << "checked builds look at each page alone";
   }
-  const OnCpu here{0};
   NodeOptions options = pretended(2);
   options.each.capacity = 256_MiB;
   NodeAllocator pages{options};
+  const OnCpu here{0};  // after them: depots are sized by the CPUs there are
   std::array<std::array<Page*, 64>, 6> bursts;
   for (auto& burst : bursts) {
     ASSERT_EQ(pages.at(NodeId{1}).alloc_burst(burst), 64U);

@@ -276,7 +276,7 @@ TEST_F(FlowTest, APartOfAClusterThatFindsNoPlaceIsFoundAgain) {
     GTEST_SKIP() << "needs failpoints";
   }
   const OnCpu cpu(0);
-  TestZone zone(kFrames);
+  TestZone zone(kFrames, 2, {.engine = EngineChoice::buddy});  // whose holds are counted below
   std::vector<PageIndex> pages(512);
   ASSERT_EQ(zone->alloc_bulk(pages.data(), 512, {}), 512U);
   zone->free_bulk(pages.data(), 512);

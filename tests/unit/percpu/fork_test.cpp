@@ -303,7 +303,7 @@ TEST(Fork, AHandlerInsideOneZoneUsesAnotherDuringAFork) {
   if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
     GTEST_SKIP() << "no single steps here";
   }
-  TestZone used(1024, 1);
+  TestZone used(1024, 1, {.engine = EngineChoice::buddy});  // the other one serves handlers
   TestZone interrupted(1024, 1);
   std::vector<PageIndex> all = take_all(*used);
   PageIndex page = interrupted->alloc(Order{0}, {});

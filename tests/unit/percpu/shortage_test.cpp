@@ -460,7 +460,7 @@ TEST(Shortage, ARequestWaitsForFramesInAHandUnlessItMayNot) {
   if (!test::kCanInterrupt || !test::lists_can_be_stepped()) {
     GTEST_SKIP() << "no single steps here";
   }
-  TestZone zone(4096, 1);
+  TestZone zone(4096, 1, {.engine = EngineChoice::buddy});  // whose holds tell that a request asks
   const std::uint64_t refills = zone->percpu_counters().refills;
   std::atomic<int> step{0};
   PageIndex of_carrier = kNoPage;
