@@ -187,6 +187,11 @@ void add_policies(std::vector<Contender>& all, const Options& weir_options) {
       [](Options& o) { in_buddy(o, Merge::clusters); });
   add("weir.page+engine=buddy", "the depot before the engine with a lock",
       [](Options& o) { in_buddy(o, Merge::deferred); });
+  add("weir.page+engine=buddy+depot=131072", "the same with a depot as large as what swings",
+      [](Options& o) {
+        in_buddy(o, Merge::deferred);
+        o.depot = PageCount{131072};
+      });
   add("weir.page+engine=bitmap", "the depot before the engine without a lock",
       [](Options& o) { o.engine = EngineChoice::bitmap; });
   add("weir.page+engine=bitmap+merge=immediate",

@@ -149,7 +149,8 @@ Outcome FragmentationTrial::collect() {
     fault_ = "pages were lost or came twice: " + std::to_string(census.out()) + " are out, " +
              std::to_string(live_.size()) + " are held";
   }
-  const auto moved = static_cast<double>(2 * kTurns * (live_.size() / kPartOfLive));
+  const std::uint64_t a_turn = live_.size() / kPartOfLive;
+  const auto moved = static_cast<double>(2 * kTurns * a_turn);
   static_cast<void>(pages_->drain_all());
   drained_ = whole();
   free_burst(live_);

@@ -181,8 +181,12 @@ Experiment merge_experiment() {
              {"2", "two threads, each on its CPU"},
              {"2-lru", "the same with a lock for used pages", 64, false, {}},
              {"8", "eight threads on two CPUs", 64, false, {}}};
-  e.contenders = {"weir.page+merge=immediate", "weir.page+merge=skip", "weir.page+merge=clusters",
-                  "weir.page+engine=buddy", "weir.page"};
+  e.contenders = {"weir.page+merge=immediate",
+                  "weir.page+merge=skip",
+                  "weir.page+merge=clusters",
+                  "weir.page+engine=buddy",
+                  "weir.page+engine=buddy+depot=131072",
+                  "weir.page"};
   e.references = {"weir.page+merge=immediate"};
   return e;
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "lab/harness/control.hpp"
@@ -28,6 +29,9 @@ void add_ratio(std::vector<Row>& rows, const CaseResult& result, const Contender
                const std::string& metric, const ContenderResult& other) {
   const PairedRatio r = ratio(result, self, other);
   const Interval interval = r.interval.value_or(r.extremes);
+  if (!std::isfinite(r.median) || !std::isfinite(interval.low) || !std::isfinite(interval.high)) {
+    return;  // the other one's figure was zero in some round: there is no such ratio
+  }
   add_row(rows, result, self.name, metric, "ratio",
           {r.median, interval.low, interval.high, r.rounds});
 }

@@ -71,7 +71,7 @@ PairedRatio paired_ratio(std::span<const double> a, std::span<const double> b) {
   WEIR_CHECK(a.size() == b.size() && !a.empty(), "ratios are paired round by round");
   std::vector<double> ratios(a.size());
   std::transform(a.begin(), a.end(), b.begin(), ratios.begin(),
-                 [](double x, double y) { return x / y; });
+                 [](double x, double y) { return x == y ? 1.0 : x / y; });  // two zeros are equal
   const Summary summary = summarize(ratios);
   return {summary.median, median_interval_95(ratios), {summary.low, summary.high}, ratios.size()};
 }

@@ -41,7 +41,7 @@ struct PairedRatio {
 [[nodiscard]] Summary summarize(std::span<const double> values);
 [[nodiscard]] std::optional<Interval> median_interval_95(std::span<const double> values);
 
-// a[i] / b[i]; both of the same length, not empty, b without zeros.
+// a[i] / b[i], equal ones 1 even if zero; both of the same length, not empty. Not finite where only b is zero.
 [[nodiscard]] PairedRatio paired_ratio(std::span<const double> a, std::span<const double> b);
 
 // (90th - 10th percentile) / median; 0 for fewer than two values.

@@ -200,7 +200,8 @@ TEST(MixedLoad, BeginsWithSomePageblocksAndManyHoles) {
     SCOPED_TRACE(text_of(options));
     MixedLoadTrial trial{{"small", 2, 256, kMixedFrames}, options};
     trial.prepare({std::chrono::milliseconds{1}, crew.cpus().shared()});
-    constexpr auto kBlocks = static_cast<double>(kMixedFrames / kPageblockFrames);
+    constexpr std::uint64_t kWhole = kMixedFrames / kPageblockFrames;
+    constexpr auto kBlocks = static_cast<double>(kWhole);
     const auto free = static_cast<double>(trial.pages().zone_state().free);
     crew.run([&] { trial.lead(); }, [&] { trial.follow(); });
     const Outcome outcome = trial.collect();

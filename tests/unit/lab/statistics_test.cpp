@@ -118,6 +118,13 @@ TEST(Statistics, RatiosArePairedRoundByRound) {
   EXPECT_EQ(ratio.interval->high, 0.5);
 }
 
+TEST(Statistics, TwoZerosAreEqual) {
+  const std::vector<double> a{0, 0, 3, 4, 0, 6, 7};
+  const std::vector<double> b{0, 0, 3, 4, 0, 6, 7};
+  EXPECT_EQ(paired_ratio(a, b).median, 1);
+  EXPECT_EQ(paired_ratio(a, b).extremes.high, 1);
+}
+
 TEST(Statistics, RatioOfFewRoundsHasExtremesOnly) {
   const std::vector<double> a{1, 2, 6};
   const std::vector<double> b{1, 1, 2};

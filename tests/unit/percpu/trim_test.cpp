@@ -152,7 +152,7 @@ class TrimZone {
 
 class Trim : public testing::TestWithParam<Ground> {};
 
-std::vector<std::uint64_t> all_but(std::set<std::uint64_t> left_out) {
+std::vector<std::uint64_t> all_but(const std::set<std::uint64_t>& left_out) {
   std::vector<std::uint64_t> blocks;
   for (std::uint64_t i = 0; i < kBlocks; ++i) {
     if (!left_out.contains(i)) {

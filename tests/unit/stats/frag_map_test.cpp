@@ -15,7 +15,7 @@
 namespace weir {
 namespace {
 
-FragMap of(std::vector<std::pair<unsigned, std::uint64_t>> blocks) {
+FragMap of(const std::vector<std::pair<unsigned, std::uint64_t>>& blocks) {
   FragMap map;
   for (const auto& [order, n] : blocks) {
     map.blocks_of_order[order] = n;
