@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -134,6 +137,24 @@ TEST_P(PageRunOver, LeavesTheReserveToOthers) {
   for (std::uint64_t i = 0; i < 300; ++i) {
     EXPECT_TRUE(is_emergency(page_of(emergency.data() + i * kFrameBytes)));
   }
+}
+
+// Pieces whose own chunks are taken already get indexes one after the other, wherever their addresses are.
+TEST_P(PageRunOver, EndsWhereThePieceOfMemoryEnds) {
+  constexpr std::size_t kBlock = std::size_t{2} << 20;
+  const std::unique_ptr<void, decltype(&std::free)> memory(
+      std::aligned_alloc(2 * kBlock, 34 * kBlock), &std::free);
+  auto* const low = static_cast<std::byte*>(memory.get());
+  std::byte* const high = low + 16 * kBlock;
+  const std::span<std::byte> before[] = {{low, kBlock}, {high + kBlock, kBlock}};
+  const PageAllocator other(before, options(16_MiB));
+  const std::span<std::byte> pieces[] = {{low + kBlock, 3 * kBlock}, {high, kBlock}};
+  PageAllocator pages(pieces, options(16_MiB));
+  const auto& own = pages.zone().pieces();
+  ASSERT_EQ(own[0].first.value + 3 * 512, own[1].first.value) << "they are to adjoin by index";
+  EXPECT_TRUE(pages.alloc_contiguous({4 * 512}).empty());
+  const PageRun run = pages.alloc_contiguous({3 * 512});
+  EXPECT_EQ(run.data(), low + kBlock);
 }
 
 TEST_P(PageRunOver, KeepsTheHardLimitToTheFrame) {
