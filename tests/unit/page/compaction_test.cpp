@@ -202,6 +202,25 @@ TEST_P(Compaction, APageThatIsSharedStaysAndKeepsItsPageblock) {
   check_conservation();
 }
 
+// One page of each pageblock is nobody's to carry: what lives beside it is not carried in vain.
+TEST_P(Compaction, APinnedPageSavesItsNeighboursTheMove) {
+  std::vector<PageRef> pinned(kBlocks * 512);
+  ASSERT_EQ(pages.alloc_bulk(pinned), pinned.size());
+  const std::uint32_t first = pages.zone().pieces().front().first.value;
+  std::erase_if(pinned, [first](const PageRef& page) {
+    return (index_of(page.get()).value - first) % 512 != 200;
+  });
+  ASSERT_EQ(pinned.size(), kBlocks);
+  scatter(0.5);
+  EXPECT_EQ(pages.compact().moved, 0U);
+  EXPECT_EQ(store.isolated(), 0U);
+  EXPECT_TRUE(pages.alloc(kPageblockOrder).empty());
+  EXPECT_EQ(store.isolated(), 0U);
+  pinned.clear();
+  EXPECT_GT(pages.compact().emptied, 0U);
+  check_conservation();
+}
+
 TEST_P(Compaction, AnOwnerMayRefuseEitherStepAndNothingIsLost) {
   for (int which = 0; which < 2; ++which) {
     store.clear();
